@@ -1,5 +1,5 @@
-// The word splitters of BLEU. Each follows its regular expressions pass by pass, because the passes see each other's
-// spaces; bytes suffice for 13a, whose classes are all ASCII.
+// The word splitters of BLEU. Each follows its regular expressions pass by pass, because the passes see each
+// other's spaces; bytes suffice for 13a, whose classes are all ASCII.
 #include <array>
 
 #include "data/utf8.h"
@@ -11,13 +11,17 @@ namespace {
 using data::decode_utf8;
 using data::Decoded;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_stop(char c) { return c == '.' || c == ','; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_stop(char c) {
+  return c == '.' || c == ',';
+}
 
 // ASCII punctuation that always stands alone; not the apostrophe, comma, hyphen and period.
 bool is_lone(char c) {
-  return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') ||
-         (c >= ':' && c <= '@') || c == '/';
+  return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') ||
+         (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
 }
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
@@ -43,8 +47,8 @@ std::string spaced_lone(std::string_view text) {
   return out;
 }
 
-// Rewrites every non-overlapping pair of neighbours that `match` accepts, from left to right, with spaces before,
-// between and after as asked.
+// Rewrites every non-overlapping pair of neighbours that `match` accepts, from left to right, with spaces
+// before, between and after as asked.
 template <class Match>
 std::string spaced_pairs(std::string_view text, bool before, bool after, Match match) {
   std::string out;
@@ -63,12 +67,12 @@ std::string spaced_pairs(std::string_view text, bool before, bool after, Match m
 
 std::string tokenize_13a(std::string_view segment) {
   static constexpr std::array<std::array<std::string_view, 2>, 7> kReplacements = {{{"<skipped>", ""},
-                                                                                   {"-\n", ""},
-                                                                                   {"\n", " "},
-                                                                                   {"&quot;", "\""},
-                                                                                   {"&amp;", "&"},
-                                                                                   {"&lt;", "<"},
-                                                                                   {"&gt;", ">"}}};
+                                                                                    {"-\n", ""},
+                                                                                    {"\n", " "},
+                                                                                    {"&quot;", "\""},
+                                                                                    {"&amp;", "&"},
+                                                                                    {"&lt;", "<"},
+                                                                                    {"&gt;", ">"}}};
   std::string text(segment);
   for (const auto& [from, to] : kReplacements) text = replaced(text, from, to);
   text = spaced_lone(" " + text + " ");
@@ -122,10 +126,12 @@ std::u32string spaced_point_pairs(std::u32string_view text, bool before, bool af
 
 std::string tokenize_intl(std::string_view segment) {
   std::u32string text = to_points(segment);
-  text = spaced_point_pairs(text, false, true,
-                            [](char32_t a, char32_t b) { return !data::is_number(a) && data::is_punctuation(b); });
-  text = spaced_point_pairs(text, true, false,
-                            [](char32_t a, char32_t b) { return data::is_punctuation(a) && !data::is_number(b); });
+  text = spaced_point_pairs(text, false, true, [](char32_t a, char32_t b) {
+    return !data::is_number(a) && data::is_punctuation(b);
+  });
+  text = spaced_point_pairs(text, true, false, [](char32_t a, char32_t b) {
+    return data::is_punctuation(a) && !data::is_number(b);
+  });
   std::u32string out;
   for (const char32_t code : text) {
     if (data::is_symbol(code)) {
@@ -148,10 +154,18 @@ std::string tokenize_char(std::string_view segment) {
 std::string bleu_tokenize(std::string_view segment, BleuTokenizer tokenizer) {
   std::string spaced;
   switch (tokenizer) {
-    case BleuTokenizer::V13a: spaced = tokenize_13a(segment); break;
-    case BleuTokenizer::Intl: spaced = tokenize_intl(segment); break;
-    case BleuTokenizer::Char: spaced = tokenize_char(segment); break;
-    case BleuTokenizer::None: spaced = segment; break;
+    case BleuTokenizer::V13a:
+      spaced = tokenize_13a(segment);
+      break;
+    case BleuTokenizer::Intl:
+      spaced = tokenize_intl(segment);
+      break;
+    case BleuTokenizer::Char:
+      spaced = tokenize_char(segment);
+      break;
+    case BleuTokenizer::None:
+      spaced = segment;
+      break;
   }
   std::string joined;
   for (const std::string_view word : data::split_words(spaced)) {

@@ -11,14 +11,14 @@ namespace {
 // What may follow a lead byte: how many bytes, and the range of the second (the others are 80..BF).
 struct Lead {
   int more;
-  unsigned char low, high;
+  int low, high;
 };
 
 Lead lead_of(unsigned char byte) {
   if (byte < 0xc2 || byte > 0xf4) return {-1, 0, 0};
   if (byte < 0xe0) return {1, 0x80, 0xbf};
-  if (byte < 0xf0) return {2, byte == 0xe0 ? 0xa0u : 0x80u, byte == 0xed ? 0x9fu : 0xbfu};
-  return {3, byte == 0xf0 ? 0x90u : 0x80u, byte == 0xf4 ? 0x8fu : 0xbfu};
+  if (byte < 0xf0) return {2, byte == 0xe0 ? 0xa0 : 0x80, byte == 0xed ? 0x9f : 0xbf};
+  return {3, byte == 0xf0 ? 0x90 : 0x80, byte == 0xf4 ? 0x8f : 0xbf};
 }
 
 bool in_ranges(std::span<const CodeRange> ranges, char32_t code) {
@@ -49,7 +49,7 @@ Decoded decode_utf8(std::string_view text, std::size_t at) {
   for (int i = 0; i < lead.more; ++i, ++length) {
     if (at + length >= text.size()) return {0xfffd, length, false};
     const unsigned char next = byte(at + length);
-    const unsigned char low = i == 0 ? lead.low : 0x80, high = i == 0 ? lead.high : 0xbf;
+    const int low = i == 0 ? lead.low : 0x80, high = i == 0 ? lead.high : 0xbf;
     if (next < low || next > high) return {0xfffd, length, false};
     code = code << 6 | (next & 0x3fu);
   }
@@ -65,7 +65,8 @@ void append_utf8(std::string& out, char32_t code) {
   } else if (code < 0x10000) {
     put(0xe0 | code >> 12), put(0x80 | (code >> 6 & 0x3f)), put(0x80 | (code & 0x3f));
   } else {
-    put(0xf0 | code >> 18), put(0x80 | (code >> 12 & 0x3f)), put(0x80 | (code >> 6 & 0x3f)), put(0x80 | (code & 0x3f));
+    put(0xf0 | code >> 18), put(0x80 | (code >> 12 & 0x3f)), put(0x80 | (code >> 6 & 0x3f)),
+        put(0x80 | (code & 0x3f));
   }
 }
 
@@ -94,12 +95,19 @@ std::string replace_invalid_utf8(std::string_view text) {
 
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+         c == 0x3000;
 }
 
-bool is_number(char32_t code) { return in_ranges(kNumbers, code); }
-bool is_punctuation(char32_t code) { return in_ranges(kPunctuation, code); }
-bool is_symbol(char32_t code) { return in_ranges(kSymbols, code); }
+bool is_number(char32_t code) {
+  return in_ranges(kNumbers, code);
+}
+bool is_punctuation(char32_t code) {
+  return in_ranges(kPunctuation, code);
+}
+bool is_symbol(char32_t code) {
+  return in_ranges(kSymbols, code);
+}
 
 std::string to_lower(std::string_view text) {
   constexpr char32_t kCapitalIWithDot = 0x130;  // the one point whose lower case is two

@@ -1,5 +1,5 @@
-// UTF-8 as the data layer needs it: strict decoding that names the first bad byte, Python's idea of white space, the
-// general categories N, P and S, and lower case. Pure functions.
+// UTF-8 as the data layer needs it: strict decoding that names the first bad byte, Python's idea of white
+// space, the general categories N, P and S, and lower case. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace tessera::data {
 
-// One step of decoding: `length` bytes from `at` are the code point, or (valid = false) the maximal ill-formed subpart
-// that Unicode says becomes one U+FFFD. REQUIRES at < text.size(); length >= 1.
+// One step of decoding: `length` bytes from `at` are the code point, or (valid = false) the maximal
+// ill-formed subpart that Unicode says becomes one U+FFFD. REQUIRES at < text.size(); length >= 1.
 struct Decoded {
   char32_t code = 0;
   std::size_t length = 1;
