@@ -12,7 +12,8 @@
 
 #include <deque>
 #include <functional>
-#include <memory>
+#include <map>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -32,6 +33,7 @@ struct Location {
   int line = 0;
 
   Location() = default;
+  Location(std::string file_name, int line_number) : file(std::move(file_name)), line(line_number) {}
   Location(const std::source_location& where);  // NOLINT: implicit on purpose
   bool operator==(const Location&) const = default;
 };
@@ -143,8 +145,9 @@ class Graph {
   const Variable* find_variable(std::string_view name) const;
   Tensor find(std::string_view name) const;  // by full tensor name; throws UserError with the nearest name
 
-  // Scopes: names of nodes made while a Scope lives start with its path. The Location of the outermost scope call is
-  // used as provenance of nodes that library layers make.
+  // Scopes: names of nodes made while a Scope lives start with its path. A node's Location is the innermost of the calls
+  // (scopes from outside in, then the builder) that stands in the file of the outermost one: a layer of the library opens
+  // a scope with its caller's line, so its nodes carry the user's line.
   class Scope {
    public:
     Scope(Graph& graph, const std::string& name, std::source_location where = std::source_location::current());
@@ -156,6 +159,21 @@ class Graph {
     Graph& graph_;
   };
   const std::string& scope_path() const { return path_; }
+
+  // Nodes made while an OriginScope lives are named `path`/... from the root and carry `where`, whatever the scopes and
+  // builders say: for nodes derived from other nodes (gradients, clones, expansions).
+  class OriginScope {
+   public:
+    OriginScope(Graph& graph, const std::string& path, Location where);
+    ~OriginScope();
+    OriginScope(const OriginScope&) = delete;
+    OriginScope& operator=(const OriginScope&) = delete;
+
+   private:
+    Graph& graph_;
+    std::string old_path_;
+    std::optional<Location> old_origin_;
+  };
 
   // Nodes made while a RegionScope lives belong to its region (and recompute group).
   class RegionScope {
@@ -191,19 +209,31 @@ class Graph {
   const std::vector<RecomputeRange>& recompute_ranges() const { return recompute_ranges_; }
 
  private:
+  void enter(const std::string& name, const Location& where);
+  void leave();
   std::string unique_name(const std::string& base);
+  Location provenance(const Location& where) const;
+  void check_inputs(const Op& op, const std::vector<Tensor>& inputs, const std::string& where) const;
+  void register_structural(const Node& node, int id);
 
   std::deque<Node> nodes_;
   std::vector<Variable> variables_;
   std::vector<RecomputeRange> recompute_ranges_;
-  std::map<std::string, int, std::less<>> names_;  // full name -> node
+  std::map<std::string, int, std::less<>> names_;          // full name -> node
+  std::map<std::string, int, std::less<>> suffixes_;       // base name -> last suffix given
+  std::map<std::string, std::size_t, std::less<>> variable_index_;
+  std::map<std::string, int, std::less<>> assigned_;       // variable name -> node of its assignment
   std::map<int, CustomGradient> custom_gradients_;
   std::string path_;
-  std::vector<std::pair<std::string, Location>> scopes_;
+  std::vector<std::pair<std::string, Location>> scopes_;  // path outside of the scope, caller
+  std::optional<Location> origin_;
   Region region_ = Region::Forward;
   int recompute_ = 0;
   int recompute_groups_ = 0;
 };
+
+// Where a message should send the reader: "layer_3/ffn/wi, model.cc:88".
+std::string where_text(const Node& node);
 
 // The whole graph as text, one node a line, and back. Custom gradients are functions and do not survive:
 // their nodes print with a comment. `table` lists the ops that may occur (all_ops() in tessera/ops.h).

@@ -31,7 +31,7 @@ struct Call {
   std::vector<Type> in;
   std::vector<Type> out;  // empty while infer runs
   Attrs attrs;
-  std::string name;       // of the node, for messages
+  std::string name;       // for messages: where_text of the node, "layer_3/ffn/wi, model.cc:88"
 };
 
 // ---------------------------------------------------------------------------------------------------- kernels
@@ -216,9 +216,10 @@ struct Op {
 };
 
 // The structural ops of the language itself, defined with Graph.
-extern const Op kInputOp;     // attrs: name
-extern const Op kVariableOp;  // attrs: name, kind, of
-extern const Op kAssignOp;    // attrs: name; input: the new value; one output without elements of interest
+extern const Op kInputOp;     // "input"; attrs: name, shape, dtype
+extern const Op kVariableOp;  // "variable"; attrs: name, kind, of, shape, dtype, init, a, b
+extern const Op kAssignOp;    // "assign"; attrs: name (of the variable); input: the new value. Its output is a scalar
+                              // that only Session::compile may use: Graph::add refuses it as an input
 
 inline Role role_of(const Call& call, int input, const std::string& dim) {
   return call.op->role ? call.op->role(call, input, dim) : Role::Map;
