@@ -1,38 +1,43 @@
-// Component-wise loops: scalar code over the elements of one shape, in cache-sized blocks of vectors.
+// Fused component-wise loops: scalar code over one loop nest, vectorised, in cache-sized blocks, so that a
+// chain of ops costs one pass over memory. Used for Fused steps, and for Run steps of ops that have scalar
+// code and no kernel of their own.
 //
-// The bits of an element depend only on the values of its inputs: not on its position, the number of threads, or where a shard
-// ends (DESIGN 4.15). f32 and bf16 are computed in f32, f64 in f64; an instruction whose type is bf16 is not rounded unless
-// it is a Cast; values round once when they are stored.
+// Threads: construct from one thread at a time; run() from one thread, which may use its OpenMP width.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <vector>
 
 #include "tessera/op.h"
 
-namespace tessera::cpu {
+namespace tessera {
+
+// The loop nest. Strides count elements, one per loop dimension, outermost first; 0 where an input does not
+// have the dimension (broadcast). Outputs have every dimension. An output may be the same memory as an input
+// of the same type and strides without zeros (in place).
+struct FusedSpec {
+  ScalarCode code;
+  std::vector<std::int64_t> extent;  // local sizes; none of them 0
+  std::vector<DType> in_types, out_types;
+  std::vector<std::vector<std::int64_t>> in_strides;   // per input
+  std::vector<std::vector<std::int64_t>> out_strides;  // per output
+  int threads = 1;
+};
 
 class FusedLoop {
  public:
-  // All outputs have the dimensions of out[0], in its order; an input has some of them, in any order, and is broadcast.
-  FusedLoop(const ScalarCode& code, std::span<const Type> in, std::span<const Type> out, int threads);
+  explicit FusedLoop(const FusedSpec& spec);
   ~FusedLoop();
   FusedLoop(FusedLoop&&) noexcept;
   FusedLoop& operator=(FusedLoop&&) noexcept;
 
-  // Scratch bytes that run needs. Depends on the code and the thread count only.
-  static std::int64_t workspace(const ScalarCode& code, std::span<const Type> in, std::span<const Type> out, int threads);
-
-  // An output may be the very buffer of an input of the same type and dimensions in the same order (fused_in_place).
-  void run(std::span<const void* const> in, std::span<void* const> out, void* workspace) const;
+  // One pointer per input and per output. Allocates nothing.
+  void run(void* const* in, void* const* out) const;
 
  private:
-  struct Plan;
-  std::unique_ptr<Plan> plan_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
-// True when output and input have one layout, so that the loop may write the one over the other.
-bool fused_in_place(const Type& in, const Type& out);
-
-}  // namespace tessera::cpu
+}  // namespace tessera

@@ -1,47 +1,62 @@
-// Fast kernels of this machine, in a table by op name. An op without an entry (or for which no entry says `supports`) runs
-// its record's reference kernel.
+// Fast kernels of single ops on a CPU: a table by op name. What the table lacks runs as a fused loop (ops
+// with scalar code) or by the op's own reference kernel, so every entry is an optimisation and is tested
+// against the record.
 //
-// A kernel is prepared once per step and rank, for the local types of that rank, and then run many times without allocating:
-// its scratch memory is the workspace that the memory plan reserved. All buffers are dense and row-major by their shape.
+// A kernel is used in two steps. `prepare` runs once per program and rank, sees local shapes, strides and
+// types (View::data is null, View::start and View::full are those of a run without windows) and returns a
+// callable with everything that can be worked out early: primitives, blockings, stride tables. The callable
+// then runs once per step and must not allocate.
+//
+// Threads: prepare is called from one thread at a time. A callable belongs to one rank: it is called from
+// that rank's thread, whose OpenMP width is KernelSite::threads.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "tessera/op.h"
 
-namespace tessera::cpu {
+namespace tessera {
 
-// One step to prepare. `call` has global types; `in` and `out` are the local ones. `threads` is the OpenMP width of the rank
-// thread that will run it.
-struct KernelRequest {
-  const Call& call;
-  std::span<const Type> in;
-  std::span<const Type> out;
+// One step on one rank as `prepare` sees it.
+struct KernelSite {
+  const Call& call;           // global types
+  std::span<const View> in;   // local; data is null
+  std::span<const View> out;  // local; data is null; never empty (the executor skips empty outputs)
   int threads = 1;
 };
 
-class PreparedKernel {
- public:
-  virtual ~PreparedKernel() = default;
-  // Buffers as in the request; `workspace` holds at least as many bytes as `workspace(request)` said, at a multiple of 64.
-  virtual void run(KernelContext& context, void* workspace) = 0;
-};
+// Runs the kernel. The context's views are those of the site with data filled in and, in a windowed run, with
+// other start and full. `workspace` has the bytes that CpuKernel::workspace asked for, 64-byte aligned; null
+// when it asked for none.
+using PreparedKernel = std::function<void(const KernelContext& context, void* workspace)>;
 
 struct CpuKernel {
-  const char* op = nullptr;
-  bool (*supports)(const KernelRequest&) = nullptr;                            // nullptr: always
-  std::int64_t (*workspace)(const KernelRequest&) = nullptr;                   // nullptr: none
-  std::unique_ptr<PreparedKernel> (*prepare)(const KernelRequest&) = nullptr;  // any thread
-  bool (*in_place)(const Call&, int in, int out) = nullptr;                    // output may be the input's buffer; nullptr: never
+  const char* op;  // name of the record
+
+  // False where the kernel does not do these types or sizes; the record's reference kernel runs then. An
+  // input may be empty (a contraction over an empty part gives zeros); a kernel that cannot fill such an
+  // output says false.
+  bool (*supports)(const KernelSite& site);
+
+  // Scratch bytes for local types (row-major). Counted in the arena, once for the largest parts: REQUIRES
+  // that smaller parts never need more, so round up where that is not natural. nullptr: none.
+  std::int64_t (*workspace)(const Call& call, const std::vector<Type>& in, const std::vector<Type>& out,
+                            int threads) = nullptr;
+
+  PreparedKernel (*prepare)(const KernelSite& site);
+
+  // True when output `out` may be written over input `in` (equal local types). nullptr: never.
+  bool (*in_place)(const Call& call, int in, int out) = nullptr;
 };
 
-// The entry for an op; nullptr when there is none.
+// nullptr when there is none.
 const CpuKernel* find_kernel(std::string_view op);
 
-// The entry that will run this step, or nullptr: then the record's reference kernel does.
-const CpuKernel* kernel_for(const KernelRequest& request);
+// All of them, for tests and benchmarks.
+std::span<const CpuKernel* const> all_kernels();
 
-}  // namespace tessera::cpu
+}  // namespace tessera
