@@ -4,14 +4,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/box_runs.h"
 #include "base/check.h"
 
 namespace tessera {
 namespace {
 
 // `count` runs of `bytes` bytes at fixed strides. The constant sizes turn into single moves.
-void copy_runs(const char* from, std::size_t from_stride, char* to, std::size_t to_stride, std::int64_t count,
-               std::size_t bytes) {
+void copy_row(const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride, std::int64_t count,
+              std::size_t bytes) {
   const auto loop = [&](auto copy) {
     for (std::int64_t i = 0; i < count; ++i) copy(to + i * to_stride, from + i * from_stride);
   };
@@ -36,21 +37,6 @@ bool contains(const Box& outer, const Box& inner) {
   return true;
 }
 
-// A row-major buffer seen from the first element of the part.
-struct Side {
-  std::vector<std::size_t> stride;  // bytes per step of a dimension
-  std::size_t offset = 0;
-
-  Side(const Box& box, const Box& part, std::size_t element) : stride(box.size.size()) {
-    std::size_t bytes = element;
-    for (std::size_t d = stride.size(); d-- > 0;) {
-      stride[d] = bytes;
-      offset += static_cast<std::size_t>(part.start[d] - box.start[d]) * bytes;
-      bytes *= static_cast<std::size_t>(box.size[d]);
-    }
-  }
-};
-
 }  // namespace
 
 std::int64_t Box::elements() const {
@@ -60,8 +46,7 @@ std::int64_t Box::elements() const {
 }
 
 Box intersect(const Box& a, const Box& b) {
-  TESSERA_ASSERT(a.size.size() == b.size.size(), "boxes of {} and {} dimensions meet", a.size.size(),
-                 b.size.size());
+  TESSERA_ASSERT(a.size.size() == b.size.size(), "boxes of {} and {} dimensions meet", a.size.size(), b.size.size());
   Box result = a;
   for (std::size_t d = 0; d < a.size.size(); ++d) {
     result.start[d] = std::max(a.start[d], b.start[d]);
@@ -78,48 +63,46 @@ std::string to_string(const Box& box) {
   return text + "]";
 }
 
+BoxRuns::BoxRuns(const Box& from_box, const Box& to_box, const Box& part) {
+  std::size_t d = part.size.size();
+  TESSERA_ASSERT(from_box.size.size() == d && to_box.size.size() == d,
+                 "part {} of {} and {}: different numbers of dimensions", to_string(part), to_string(from_box),
+                 to_string(to_box));
+  if (part.empty()) return;
+  TESSERA_ASSERT(contains(from_box, part) && contains(to_box, part), "part {} of {} and {}: not inside",
+                 to_string(part), to_string(from_box), to_string(to_box));
+  std::int64_t from_stride = 1, to_stride = 1;
+  std::vector<Dimension> dimensions(d);
+  while (d-- > 0) {
+    dimensions[d] = {part.size[d], from_stride, to_stride};
+    from_offset_ += (part.start[d] - from_box.start[d]) * from_stride;
+    to_offset_ += (part.start[d] - to_box.start[d]) * to_stride;
+    from_stride *= from_box.size[d];
+    to_stride *= to_box.size[d];
+  }
+  // A dimension joins the run while everything inside it is whole in both buffers; strides tell.
+  length_ = 1;
+  while (!dimensions.empty()) {
+    const Dimension last = dimensions.back();
+    if (last.count != 1 && (last.from_stride != length_ || last.to_stride != length_)) break;
+    length_ *= last.count;
+    dimensions.pop_back();
+  }
+  if (dimensions.empty()) return;
+  row_ = dimensions.back();
+  dimensions.pop_back();
+  outer_ = std::move(dimensions);
+}
+
 void copy_box(const void* from, const Box& from_box, void* to, const Box& to_box, const Box& part,
               std::size_t element) {
-  const std::size_t rank = part.size.size();
-  TESSERA_ASSERT(from_box.size.size() == rank && to_box.size.size() == rank,
-                 "copy of {} from {} to {}: different numbers of dimensions", to_string(part),
-                 to_string(from_box), to_string(to_box));
-  if (part.empty()) return;
-  TESSERA_ASSERT(contains(from_box, part) && contains(to_box, part), "copy of {} from {} to {}: not inside",
-                 to_string(part), to_string(from_box), to_string(to_box));
-  const Side source(from_box, part, element), target(to_box, part, element);
-
-  // Dimensions [outer, rank) are one contiguous run on both sides: all but the first of them are whole in
-  // both.
-  std::size_t outer = rank, run = element;
-  while (outer > 0) {
-    --outer;
-    run *= static_cast<std::size_t>(part.size[outer]);
-    if (part.size[outer] != from_box.size[outer] || part.size[outer] != to_box.size[outer]) break;
-  }
-  const char* read = static_cast<const char*>(from) + source.offset;
-  char* write = static_cast<char*>(to) + target.offset;
-  if (outer == 0) {
-    std::memcpy(write, read, run);
-    return;
-  }
-
-  // The last outer dimension is the inner loop; the ones before it count up like an odometer.
-  const std::size_t inner = outer - 1;
-  std::vector<std::int64_t> index(inner, 0);
-  while (true) {
-    copy_runs(read, source.stride[inner], write, target.stride[inner], part.size[inner], run);
-    std::size_t d = inner;
-    for (; d > 0; --d) {
-      read += source.stride[d - 1];
-      write += target.stride[d - 1];
-      if (++index[d - 1] < part.size[d - 1]) break;
-      index[d - 1] = 0;
-      read -= source.stride[d - 1] * static_cast<std::size_t>(part.size[d - 1]);
-      write -= target.stride[d - 1] * static_cast<std::size_t>(part.size[d - 1]);
-    }
-    if (d == 0) return;
-  }
+  const BoxRuns runs(from_box, to_box, part);
+  const auto bytes = static_cast<std::int64_t>(element);
+  runs.for_each_row([&](std::int64_t read, std::int64_t write) {
+    copy_row(static_cast<const char*>(from) + read * bytes, runs.row_from_stride() * bytes,
+             static_cast<char*>(to) + write * bytes, runs.row_to_stride() * bytes, runs.row_count(),
+             static_cast<std::size_t>(runs.length()) * element);
+  });
 }
 
 }  // namespace tessera

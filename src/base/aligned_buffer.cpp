@@ -1,0 +1,25 @@
+// Memory aligned to cache lines.
+#include "base/aligned_buffer.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace tessera {
+
+void AlignedBuffer::Free::operator()(std::byte* p) const {
+  std::free(p);
+}
+
+AlignedBuffer::AlignedBuffer(std::size_t size, Fill fill) : size_(size) {
+  if (size == 0) return;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kAlignment, size) != 0) {
+    throw SystemError(fmt::format("cannot allocate {} bytes of memory", size), ExitCode::Memory);
+  }
+  data_.reset(static_cast<std::byte*>(memory));
+  if (fill == Fill::Zero) std::memset(memory, 0, size);
+}
+
+}  // namespace tessera
