@@ -10,18 +10,18 @@
 namespace tessera {
 namespace {
 
-using Region = std::vector<Interval>;  // per refined dimension
+using RefinedBox = std::vector<Interval>;  // per refined dimension
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 
 // Decomposes the flat interval [low, high) over extents[k..] (row-major) into boxes; appends to `boxes`.
 void decompose(const std::vector<std::int64_t>& extents, std::size_t k, std::int64_t low, std::int64_t high,
-               Region& prefix, std::vector<Region>& boxes) {
+               RefinedBox& prefix, std::vector<RefinedBox>& boxes) {
   if (low >= high) return;
   std::int64_t inner = 1;
   for (std::size_t j = k + 1; j < extents.size(); ++j) inner *= extents[j];
   auto emit_rest_whole = [&](std::int64_t begin, std::int64_t end) {
-    Region box = prefix;
+    RefinedBox box = prefix;
     box.push_back({begin, end});
     for (std::size_t j = k + 1; j < extents.size(); ++j) box.push_back({0, extents[j]});
     boxes.push_back(std::move(box));
@@ -48,11 +48,11 @@ void decompose(const std::vector<std::int64_t>& extents, std::size_t k, std::int
 }
 
 // Restricts `regions` to refined indices whose tensor index lies in [part.begin, part.end).
-std::vector<Region> restrict_to(const std::vector<Region>& regions, const Affine& affine, Interval part,
+std::vector<RefinedBox> restrict_to(const std::vector<RefinedBox>& regions, const Affine& affine, Interval part,
                                 const std::vector<std::int64_t>& extent) {
   std::int64_t low = part.begin - affine.offset, high = part.end - affine.offset;
-  if (affine.parts.empty()) return low <= 0 && 0 < high ? regions : std::vector<Region>{};
-  std::vector<Region> allowed;  // over the refined dimensions of affine.parts
+  if (affine.parts.empty()) return low <= 0 && 0 < high ? regions : std::vector<RefinedBox>{};
+  std::vector<RefinedBox> allowed;  // over the refined dimensions of affine.parts
   if (affine.parts.size() == 1) {
     const Affine::Part& p = affine.parts[0];
     std::int64_t n = extent[static_cast<std::size_t>(p.refined)];
@@ -65,13 +65,13 @@ std::vector<Region> restrict_to(const std::vector<Region>& regions, const Affine
       extents.push_back(extent[static_cast<std::size_t>(p.refined)]);
       total *= extents.back();
     }
-    Region prefix;
+    RefinedBox prefix;
     if (total > 0) decompose(extents, 0, std::max<std::int64_t>(low, 0), std::min(high, total), prefix, allowed);
   }
-  std::vector<Region> result;
-  for (const Region& region : regions) {
-    for (const Region& a : allowed) {
-      Region cut = region;
+  std::vector<RefinedBox> result;
+  for (const RefinedBox& region : regions) {
+    for (const RefinedBox& a : allowed) {
+      RefinedBox cut = region;
       bool empty = false;
       for (std::size_t k = 0; k < a.size(); ++k) {
         Interval& r = cut[static_cast<std::size_t>(affine.parts[k].refined)];
@@ -84,7 +84,7 @@ std::vector<Region> restrict_to(const std::vector<Region>& regions, const Affine
   return result;
 }
 
-std::vector<Region> restrict_to_box(std::vector<Region> regions, const std::vector<Affine>& affines, const Box& box,
+std::vector<RefinedBox> restrict_to_box(std::vector<RefinedBox> regions, const std::vector<Affine>& affines, const Box& box,
                                     const std::vector<std::int64_t>& extent) {
   for (std::size_t d = 0; d < affines.size() && !regions.empty(); ++d) {
     regions = restrict_to(regions, affines[d], {box.start[d], box.end(d)}, extent);
@@ -99,7 +99,7 @@ std::vector<std::int64_t> row_major_strides(const Box& box) {
 }
 
 // Offset of the region's first element in a local buffer, and the stride of every refined dimension there.
-std::int64_t locate(const std::vector<Affine>& affines, const Box& box, const Region& region,
+std::int64_t locate(const std::vector<Affine>& affines, const Box& box, const RefinedBox& region,
                     std::vector<std::int64_t>& refined_stride) {
   std::vector<std::int64_t> stride = row_major_strides(box);
   refined_stride.assign(region.size(), 0);
@@ -116,7 +116,7 @@ std::int64_t locate(const std::vector<Affine>& affines, const Box& box, const Re
   return offset;
 }
 
-CopyPiece piece_of(const Move& move, const Region& region, const Box& from, const Box& to, int peer) {
+CopyPiece piece_of(const Move& move, const RefinedBox& region, const Box& from, const Box& to, int peer) {
   CopyPiece piece;
   piece.peer = peer;
   std::vector<std::int64_t> from_stride, to_stride;
@@ -163,17 +163,17 @@ Move identity_move(const Shape& shape) {
 std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shape& from, const Placement& from_placement,
                                   const Shape& to, const Placement& to_placement, int rank) {
   Box mine = box_of(mesh, to, to_placement, rank);
-  Region all;
+  RefinedBox all;
   for (std::int64_t n : move.extent) all.push_back({0, n});
   bool nothing = std::any_of(move.extent.begin(), move.extent.end(), [](std::int64_t n) { return n == 0; });
-  std::vector<Region> wanted;
+  std::vector<RefinedBox> wanted;
   if (!nothing && !mine.empty()) wanted = restrict_to_box({all}, move.out, mine, move.extent);
   std::vector<CopyPiece> pieces;
   if (wanted.empty()) return pieces;
   for (int peer : mesh.group(cutting_axes(from_placement), rank)) {
     Box theirs = box_of(mesh, from, from_placement, peer);
     if (theirs.empty()) continue;
-    for (const Region& region : restrict_to_box(wanted, move.in, theirs, move.extent)) {
+    for (const RefinedBox& region : restrict_to_box(wanted, move.in, theirs, move.extent)) {
       pieces.push_back(piece_of(move, region, theirs, mine, peer));
     }
   }
