@@ -148,7 +148,7 @@ struct ExpandContext {
 // One small call that the generated tests use: input types by text, attributes, value range of each input.
 struct Sample {
   std::vector<std::string> in;          // "f32[batch:4;hidden:6]"; floating types are also run as f64
-  Attrs attrs;
+  Attrs attrs = {};
   double low = -2, high = 2;            // range of floating values (kept away from kinks by the record's choice)
   double index_high = 0;                // i32 inputs: drawn from [index_low, index_high); 0: from [0, 4)
   double index_low = 0;

@@ -1,49 +1,48 @@
-// What the builders and records of src/ops share: making nodes and checking calls.
+// What the component-wise, contraction and fused records share beyond infer.h: nodes of several inputs, type inference
+// that broadcasts by name, and helpers of gradients and expansions.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "base/check.h"
-#include "tessera/ops.h"
+#include "ops/infer.h"
 
 namespace tessera {
 
-// Appends a node to the graph of the first argument, at that argument's line. Throws UserError when an argument is unset.
-Tensors make_all(const Op& op, const Args& inputs, Attrs attrs = {});
-Tensor make(const Op& op, const Args& inputs, Attrs attrs = {});  // its first output
+// Appends a node at the line of the first argument; its first output. Throws UserError when an argument is unset.
+Tensor make(const Op& op, const Args& inputs, Attrs attrs = {});
 
-// --- checks for `infer`; all throw UserError that begins with the node's name -----------------------------------
-void check_count(const Call& call, std::size_t inputs);
-void check_same_dtype(const Call& call, std::size_t first = 0);  // of the inputs from `first` on
+// --- checks for `infer`; the messages begin with the op's name, Graph::add appends the place ---------------------
+void check_same_dtype(const Call& call);
 void check_floating(const Call& call, std::size_t input);
 void check_dtype(const Call& call, std::size_t input, DType dtype);
 void check_has(const Call& call, std::size_t input, const std::string& dim);
-void check_sizes(const Call& call);  // one size per name over all inputs
 
-// Common forms of `infer`: sizes checked, shapes broadcast by name in the order of the inputs.
+// The shape that all inputs broadcast to, in order.
 Shape broadcast_inputs(const Call& call);
+
+// Component-wise ops of N inputs of one type: floating; floating or i32; bool.
+enum class Numbers { Floating, Numeric, Bool, Any };
+Type infer_broadcast(const Call& call, std::size_t inputs, Numbers allowed);
+
 template <std::size_t N>
 std::vector<Type> infer_floating(const Call& call) {
-  check_count(call, N);
-  check_same_dtype(call);
-  check_floating(call, 0);
-  return {{broadcast_inputs(call), call.in[0].dtype}};
+  return {infer_broadcast(call, N, Numbers::Floating)};
 }
 template <std::size_t N>
-std::vector<Type> infer_numeric(const Call& call) {  // floating or i32
-  check_count(call, N);
-  check_same_dtype(call);
-  TESSERA_CHECK(call.in[0].dtype != DType::Bool, "{}: the inputs are bool; cast them to a number first", call.name);
-  return {{broadcast_inputs(call), call.in[0].dtype}};
+std::vector<Type> infer_numeric(const Call& call) {
+  return {infer_broadcast(call, N, Numbers::Numeric)};
+}
+template <std::size_t N>
+std::vector<Type> infer_bool(const Call& call) {
+  return {infer_broadcast(call, N, Numbers::Bool)};
 }
 
 // `linear` for the usual cases.
-inline bool linear_all(const Call&, int) { return true; }
 inline bool linear_first(const Call&, int input) { return input == 0; }
 inline bool linear_last(const Call& call, int input) { return input + 1 == static_cast<int>(call.in.size()); }
 
-// --- helpers of gradients and expansions -----------------------------------------------------------------------
+// --- helpers of gradients and expansions -------------------------------------------------------------------------
 // Sums `x` over the dimensions that `shape` lacks and brings the others into its order.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
@@ -52,5 +51,10 @@ Tensor scalar_like(const Tensor& like, double value);
 
 // Statistics and losses are computed in f32 (f64 for f64), whatever the activations' type.
 inline DType wide_type(DType type) { return type == DType::F64 ? DType::F64 : DType::F32; }
+inline Tensor widened(const Tensor& x) { return cast(x, wide_type(x.dtype())); }
+
+// The most negative finite value of the type: stands in for the maximum of an empty or fully masked row, so that x - max
+// is -inf and not NaN.
+double lowest_of(DType type);
 
 }  // namespace tessera
