@@ -198,10 +198,15 @@ class Graph {
   Region region() const { return region_; }
   int next_recompute_group() { return ++recompute_groups_; }
 
-  // Side table for custom gradients: a node id -> function from output gradients to input gradients (tessera/grad.h).
-  using CustomGradient = std::function<std::vector<Tensor>(const std::vector<Tensor>& output_grads)>;
-  void set_custom_gradient(int node, CustomGradient fn);
-  const CustomGradient* custom_gradient(int node) const;
+  // Side table for custom gradients (tessera/grad.h): the identity nodes `outputs` pass their gradients through `grad` to
+  // `inputs` instead of their own inputs.
+  struct CustomGradient {
+    std::vector<Tensor> inputs;
+    std::vector<Tensor> outputs;
+    std::function<std::vector<Tensor>(const std::vector<Tensor>& output_grads)> grad;
+  };
+  void set_custom_gradient(CustomGradient custom);           // registers every node of `outputs`
+  const CustomGradient* custom_gradient(int node) const;     // nullptr when it has none
 
   // Blocks to recompute in the backward pass: nodes [first, last) made by one call of recompute() (tessera/grad.h).
   struct RecomputeRange { int first = 0, last = 0; };
@@ -223,7 +228,8 @@ class Graph {
   std::map<std::string, int, std::less<>> suffixes_;       // base name -> last suffix given
   std::map<std::string, std::size_t, std::less<>> variable_index_;
   std::map<std::string, int, std::less<>> assigned_;       // variable name -> node of its assignment
-  std::map<int, CustomGradient> custom_gradients_;
+  std::deque<CustomGradient> custom_gradients_;
+  std::map<int, const CustomGradient*> custom_of_;         // node -> its entry
   std::string path_;
   std::vector<std::pair<std::string, Location>> scopes_;  // path outside of the scope, caller
   std::optional<Location> origin_;

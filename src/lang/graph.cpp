@@ -267,13 +267,14 @@ Tensor Graph::find(std::string_view name) const {
   return Tensor(const_cast<Graph*>(this), it->second, static_cast<int>(output));
 }
 
-void Graph::set_custom_gradient(int node, CustomGradient fn) {
-  custom_gradients_[node] = std::move(fn);
+void Graph::set_custom_gradient(CustomGradient custom) {
+  custom_gradients_.push_back(std::move(custom));
+  for (const Tensor& t : custom_gradients_.back().outputs) custom_of_[t.node()] = &custom_gradients_.back();
 }
 
 const Graph::CustomGradient* Graph::custom_gradient(int node) const {
-  const auto it = custom_gradients_.find(node);
-  return it == custom_gradients_.end() ? nullptr : &it->second;
+  const auto it = custom_of_.find(node);
+  return it == custom_of_.end() ? nullptr : it->second;
 }
 
 }  // namespace tessera
