@@ -12,7 +12,7 @@ constexpr const Op* kAll[] = {
     &kTanhGrad, &kSigmoid, &kSigmoidGrad, &kSoftplus, &kRelu, &kReluGrad, &kLeakyRelu, &kLeakyReluGrad, &kElu,
     &kEluGrad, &kSelu, &kSeluGrad, &kSwish, &kSwishGrad, &kGelu, &kGeluGrad, &kGeluErf, &kGeluErfGrad,
     // Component-wise, two and three inputs
-    &kAdd, &kSub, &kMul, &kDiv, &kFloordiv, &kMod, &kPow, &kMinimum, &kMinimumGrad, &kMaximum, &kMaximumGrad,
+    &kAdd, &kSub, &kMul, &kDiv, &kFloordiv, &kMod, &kPow, &kMinimum, &kMaximum, &kMaximumGrad,
     &kLess, &kLessEqual, &kGreater, &kGreaterEqual, &kEqual, &kNotEqual, &kLogicalAnd, &kLogicalOr, &kSelect,
     &kSelectEqual,
     // Contraction and reductions

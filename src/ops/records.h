@@ -56,7 +56,6 @@ extern const Op kFloordiv;
 extern const Op kMod;
 extern const Op kPow;
 extern const Op kMinimum;
-extern const Op kMinimumGrad;
 extern const Op kMaximum;
 extern const Op kMaximumGrad;
 extern const Op kLess;
