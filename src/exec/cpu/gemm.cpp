@@ -1,0 +1,403 @@
+// The blocked matrix product: panels of both operands are packed to the accumulator's type, and a register tile of the result
+// is summed over one block of k at a time.
+#include "exec/cpu/gemm.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "exec/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/gemm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "exec/cpu/gemm_blocks.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows of the register tile; its width is two vectors.
+constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 12 : 6;
+template <class Acc>
+constexpr int kLanes = static_cast<int>(HWY_LANES(Acc));
+template <class Acc>
+constexpr int kColumns = 2 * kLanes<Acc>;
+static_assert(kRows <= kGemmMaxRows);
+
+template <class Acc, class T>
+HWY_INLINE Acc widen(T x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return static_cast<float>(x);
+  } else {
+    return x;
+  }
+}
+
+// to[i] = from[i], converted.
+template <class Acc, class T>
+HWY_INLINE void copy_run(const T* from, Acc* to, int n) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    for (int i = 0; i < n; ++i) {
+      to[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i].bits) << 16);
+    }
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  }
+}
+
+// Transposes a square of kSquare rows: to[j * pitch + i] = from[i][j].
+#if HWY_TARGET == HWY_SCALAR
+template <class Acc>
+constexpr int kSquare = 1;
+
+template <class Acc>
+HWY_INLINE void transpose_square(const Acc* const* from, Acc* to, int) {
+  to[0] = from[0][0];
+}
+#else
+template <class Acc>
+constexpr int kSquare = 16 / static_cast<int>(sizeof(Acc));
+
+template <class Acc>
+HWY_INLINE void transpose_square(const Acc* const* from, Acc* to, int pitch) {
+  const hn::FixedTag<Acc, 16 / sizeof(Acc)> d;
+  if constexpr (sizeof(Acc) == 8) {
+    const auto r0 = hn::LoadU(d, from[0]), r1 = hn::LoadU(d, from[1]);
+    hn::StoreU(hn::InterleaveLower(d, r0, r1), d, to);
+    hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, to + pitch);
+  } else {
+    const hn::FixedTag<double, 2> w;
+    const auto r0 = hn::LoadU(d, from[0]), r1 = hn::LoadU(d, from[1]);
+    const auto r2 = hn::LoadU(d, from[2]), r3 = hn::LoadU(d, from[3]);
+    const auto a0 = hn::BitCast(w, hn::InterleaveLower(d, r0, r1));
+    const auto a1 = hn::BitCast(w, hn::InterleaveLower(d, r2, r3));
+    const auto a2 = hn::BitCast(w, hn::InterleaveUpper(d, r0, r1));
+    const auto a3 = hn::BitCast(w, hn::InterleaveUpper(d, r2, r3));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, a0, a1)), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, a0, a1)), d, to + pitch);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, a2, a3)), d, to + 2 * pitch);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, a2, a3)), d, to + 3 * pitch);
+  }
+}
+#endif
+
+// rows[i][k] -> to[k * kWidth + i] for k in [0, n).
+template <int kWidth, class Acc>
+HWY_INLINE void transpose_rows(const Acc* const* rows, Acc* to, int n) {
+  constexpr int kStep = kSquare<Acc>;
+  int k = 0;
+  for (; k + kStep <= n; k += kStep) {
+    int i = 0;
+    for (; i + kStep <= kWidth; i += kStep) {
+      const Acc* from[kStep];
+      for (int s = 0; s < kStep; ++s) from[s] = rows[i + s] + k;
+      transpose_square(from, to + k * kWidth + i, kWidth);
+    }
+    for (; i < kWidth; ++i) {
+      for (int s = 0; s < kStep; ++s) to[(k + s) * kWidth + i] = rows[i][k + s];
+    }
+  }
+  for (; k < n; ++k) {
+    for (int i = 0; i < kWidth; ++i) to[k * kWidth + i] = rows[i][k];
+  }
+}
+
+// One panel: kWidth consecutive elements of `free` (fewer at the end: zeros) by `kc` of `k`.
+template <int kWidth, class Acc, class T>
+void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width, const GemmIndex& k,
+                std::int64_t k0, int kc, Acc* to) {
+  if (free.contiguous(f0, width)) {
+    const T* base = from + free.at(f0);
+    if (width == kWidth) {
+      for (int i = 0; i < kc; ++i) copy_run<Acc>(base + k.at(k0 + i), to + i * kWidth, kWidth);
+      return;
+    }
+    for (int i = 0; i < kc; ++i) {
+      copy_run<Acc>(base + k.at(k0 + i), to + i * kWidth, width);
+      std::memset(to + i * kWidth + width, 0, static_cast<std::size_t>(kWidth - width) * sizeof(Acc));
+    }
+    return;
+  }
+  if (k.contiguous(k0, kc)) {
+    // Rows of k become columns; bf16 rows are converted in pieces first. Missing rows read zeros.
+    constexpr int kPiece = 64;
+    alignas(64) static constexpr Acc kZeros[kPiece] = {};
+    alignas(64) Acc piece[std::is_same_v<T, Acc> ? 1 : kWidth * kPiece];
+    const Acc* rows[kWidth];
+    for (int i0 = 0; i0 < kc; i0 += kPiece) {
+      const int n = std::min(kPiece, kc - i0);
+      for (int i = 0; i < kWidth; ++i) {
+        if (i >= width) {
+          rows[i] = kZeros;
+          continue;
+        }
+        const T* row = from + free.at(f0 + i) + k.at(k0) + i0;
+        if constexpr (std::is_same_v<T, Acc>) {
+          rows[i] = row;
+        } else {
+          copy_run<Acc>(row, piece + i * kPiece, n);
+          rows[i] = piece + i * kPiece;
+        }
+      }
+      transpose_rows<kWidth>(rows, to + i0 * kWidth, n);
+    }
+    return;
+  }
+  for (int i = 0; i < kc; ++i) {
+    const T* base = from + k.at(k0 + i);
+    for (int j = 0; j < kWidth; ++j) to[i * kWidth + j] = j < width ? widen<Acc>(base[free.at(f0 + j)]) : Acc(0);
+  }
+}
+
+// tile[kRows][kColumns] = a panel (kc x kRows) times b panel (kc x kColumns), added to c where kAdd. Rows of c lie at c[i].
+template <class Acc, bool kAdd>
+HWY_INLINE void multiply_tile(const Acc* HWY_RESTRICT a, const Acc* HWY_RESTRICT b, int kc, Acc* const* c) {
+  const hn::ScalableTag<Acc> d;
+  using V = hn::Vec<decltype(d)>;
+  V s0[kRows], s1[kRows];
+#pragma GCC unroll 12
+  for (int i = 0; i < kRows; ++i) s0[i] = s1[i] = hn::Zero(d);
+  for (int k = 0; k < kc; ++k) {
+    const V b0 = hn::Load(d, b), b1 = hn::Load(d, b + kLanes<Acc>);
+#pragma GCC unroll 12
+    for (int i = 0; i < kRows; ++i) {
+      const V x = hn::Set(d, a[i]);
+      if constexpr (std::is_integral_v<Acc>) {
+        s0[i] = hn::Add(s0[i], hn::Mul(x, b0));
+        s1[i] = hn::Add(s1[i], hn::Mul(x, b1));
+      } else {
+        s0[i] = hn::MulAdd(x, b0, s0[i]);
+        s1[i] = hn::MulAdd(x, b1, s1[i]);
+      }
+    }
+    a += kRows;
+    b += kColumns<Acc>;
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kRows; ++i) {
+    if constexpr (kAdd) {
+      s0[i] = hn::Add(s0[i], hn::LoadU(d, c[i]));
+      s1[i] = hn::Add(s1[i], hn::LoadU(d, c[i] + kLanes<Acc>));
+    }
+    hn::StoreU(s0[i], d, c[i]);
+    hn::StoreU(s1[i], d, c[i] + kLanes<Acc>);
+  }
+}
+
+template <class T, class Acc, class Out>
+class Product {
+ public:
+  Product(const GemmPlan& plan, GemmBlocks blocks, void* workspace) : plan_(plan), blocks_(blocks) {
+    a_pack_ = static_cast<Acc*>(workspace);
+    b_pack_ = a_pack_ + blocks.a_pack();
+    sums_ = b_pack_ + blocks.b_pack();
+  }
+
+  void run(const T* a, const T* b, Out* c, GemmRange range) {
+    const std::int64_t depth = plan_.a_k.count();
+    // A result that cannot hold partial sums is kept in `sums_` until all of k is done.
+    const bool apart = blocks_.apart && depth > blocks_.kc;
+    const std::int64_t m_step = apart ? blocks_.m_apart : range.m_end - range.m_begin;
+    for (std::int64_t n0 = range.n_begin; n0 < range.n_end; n0 += blocks_.nc) {
+      const std::int64_t n1 = std::min(n0 + blocks_.nc, range.n_end);
+      for (std::int64_t m0 = range.m_begin; m0 < range.m_end; m0 += m_step) {
+        const std::int64_t m1 = std::min(m0 + m_step, range.m_end);
+        for (std::int64_t k0 = 0; k0 < std::max<std::int64_t>(depth, 1); k0 += blocks_.kc) {
+          const int kc = static_cast<int>(std::min<std::int64_t>(blocks_.kc, depth - k0));
+          pack<kColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
+          for (std::int64_t i0 = m0; i0 < m1; i0 += blocks_.mc) {
+            const std::int64_t i1 = std::min<std::int64_t>(i0 + blocks_.mc, m1);
+            pack<kRows>(a, plan_.a_m, i0, i1, plan_.a_k, k0, kc, a_pack_);
+            if (apart) {
+              block<true>(c, m0, i0, i1, n0, n1, k0, kc);
+            } else {
+              block<false>(c, m0, i0, i1, n0, n1, k0, kc);
+            }
+          }
+        }
+        if (apart) store_sums(c, m0, m1, n0, n1);
+      }
+    }
+  }
+
+ private:
+  template <int kWidth>
+  void pack(const T* from, const GemmIndex& free, std::int64_t begin, std::int64_t end, const GemmIndex& k,
+            std::int64_t k0, int kc, Acc* to) {
+    for (std::int64_t f = begin; f < end; f += kWidth) {
+      const int width = static_cast<int>(std::min<std::int64_t>(kWidth, end - f));
+      pack_panel<kWidth>(from, free, f, width, k, k0, kc, to);
+      to += static_cast<std::int64_t>(kWidth) * kc;
+    }
+  }
+
+  // The product of the packed blocks into c, or into sums_ (row-major, nc wide, from row m0).
+  template <bool kApart>
+  void block(Out* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
+             std::int64_t k0, int kc) {
+    const Acc* b = b_pack_;
+    for (std::int64_t n = n0; n < n1; n += kColumns<Acc>, b += static_cast<std::int64_t>(kColumns<Acc>) * kc) {
+      const int columns = static_cast<int>(std::min<std::int64_t>(kColumns<Acc>, n1 - n));
+      const Acc* a = a_pack_;
+      for (std::int64_t i = i0; i < i1; i += kRows, a += static_cast<std::int64_t>(kRows) * kc) {
+        const int rows = static_cast<int>(std::min<std::int64_t>(kRows, i1 - i));
+        if constexpr (kApart) {
+          Acc* row[kRows];
+          for (int r = 0; r < kRows; ++r) row[r] = sums_ + (i - m0 + r) * blocks_.nc + (n - n0);
+          tile(a, b, kc, k0 > 0, row);
+        } else {
+          tile_to_result(a, b, kc, k0 > 0, c, i, rows, n, columns);
+        }
+      }
+    }
+  }
+
+  static void tile(const Acc* a, const Acc* b, int kc, bool add, Acc* const* row) {
+    if (add) {
+      multiply_tile<Acc, true>(a, b, kc, row);
+    } else {
+      multiply_tile<Acc, false>(a, b, kc, row);
+    }
+  }
+
+  void tile_to_result(const Acc* a, const Acc* b, int kc, bool add, Out* c, std::int64_t m, int rows,
+                      std::int64_t n, int columns) {
+    const bool contiguous = plan_.c_n.contiguous(n, columns);
+    if constexpr (std::is_same_v<Out, Acc>) {
+      if (rows == kRows && columns == kColumns<Acc> && contiguous) {
+        Acc* row[kRows];
+        for (int r = 0; r < kRows; ++r) row[r] = c + plan_.c_m.at(m + r) + plan_.c_n.at(n);
+        tile(a, b, kc, add, row);
+        return;
+      }
+    }
+    alignas(64) Acc part[kRows * kColumns<Acc>];
+    Acc* row[kRows];
+    for (int r = 0; r < kRows; ++r) row[r] = part + r * kColumns<Acc>;
+    tile(a, b, kc, false, row);
+    for (int r = 0; r < rows; ++r) store_row(row[r], add, c + plan_.c_m.at(m + r), n, columns, contiguous);
+  }
+
+  void store_row(const Acc* from, bool add, Out* row, std::int64_t n, int columns, bool contiguous) {
+    if (contiguous) {
+      Out* to = row + plan_.c_n.at(n);
+      for (int j = 0; j < columns; ++j) to[j] = sum_to<Out>(from[j], add, to[j]);
+    } else {
+      for (int j = 0; j < columns; ++j) {
+        Out& to = row[plan_.c_n.at(n + j)];
+        to = sum_to<Out>(from[j], add, to);
+      }
+    }
+  }
+
+  void store_sums(Out* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+    const int columns = static_cast<int>(n1 - n0);
+    const bool contiguous = plan_.c_n.contiguous(n0, columns);
+    for (std::int64_t m = m0; m < m1; ++m) {
+      store_row(sums_ + (m - m0) * blocks_.nc, false, c + plan_.c_m.at(m), n0, columns, contiguous);
+    }
+  }
+
+  template <class To>
+  static HWY_INLINE To sum_to(Acc x, bool add, To old) {
+    if constexpr (std::is_same_v<To, Acc>) {
+      return add ? static_cast<To>(x + old) : x;
+    } else {
+      return To(x);  // partial sums never pass through a narrower type: `apart`
+    }
+  }
+
+  const GemmPlan& plan_;
+  GemmBlocks blocks_;
+  Acc *a_pack_, *b_pack_, *sums_;
+};
+
+// i32 is summed as u32, so that overflow wraps.
+void run_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a, std::int64_t a_at,
+               const void* b, std::int64_t b_at, void* c, std::int64_t c_at, const GemmRange& range) {
+  const auto go = [&]<class T, class Acc, class Out>(T, Acc, Out) {
+    Product<T, Acc, Out>(plan, blocks, workspace)
+        .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<Out*>(c) + c_at, range);
+  };
+  switch (plan.in) {
+    case DType::F32: return go(float(), float(), float());
+    case DType::F64: return go(double(), double(), double());
+    case DType::I32: return go(std::uint32_t(), std::uint32_t(), std::uint32_t());
+    default:
+      if (plan.out == DType::F32) return go(bf16(), float(), float());
+      return go(bf16(), float(), bf16());
+  }
+}
+
+}  // namespace
+
+void gemm_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a, std::int64_t a_at,
+                const void* b, std::int64_t b_at, void* c, std::int64_t c_at, const GemmRange& range) {
+  run_range(plan, blocks, workspace, a, a_at, b, b_at, c, c_at, range);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <omp.h>
+
+namespace tessera {
+
+HWY_EXPORT(gemm_range);
+
+GemmIndex::GemmIndex(std::vector<std::int64_t> offsets) : count_(static_cast<std::int64_t>(offsets.size())) {
+  if (offsets.size() < 2) return;
+  stride_ = offsets[1] - offsets[0];
+  bool even = offsets[0] == 0;
+  for (std::size_t i = 1; i < offsets.size(); ++i) even = even && offsets[i] - offsets[i - 1] == stride_;
+  if (even) return;
+  offsets_ = std::move(offsets);
+  runs_.assign(offsets_.size(), 1);
+  for (std::size_t i = offsets_.size() - 1; i-- > 0;) {
+    if (offsets_[i + 1] == offsets_[i] + 1) runs_[i] = runs_[i + 1] + 1;
+  }
+}
+
+std::int64_t gemm_workspace(DType in, DType out, std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
+  return threads * GemmBlocks(in, out, m, n, k).bytes();
+}
+
+void gemm(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace) {
+  const std::int64_t m = plan.c_m.count(), n = plan.c_n.count();
+  const GemmBlocks blocks(plan.in, plan.out, m, n, plan.a_k.count());
+  std::int64_t batches = 1;
+  for (const GemmBatch& dim : plan.batch) batches *= dim.count;
+  // Threads share whole products when there are enough of them, else parts of the longer side.
+  const int parts = batches >= plan.threads ? 1 : plan.threads;
+  const auto work = [&](std::int64_t item, void* scratch) {
+    std::int64_t at[3] = {0, 0, 0}, rest = item / parts;
+    for (std::size_t d = plan.batch.size(); d-- > 0;) {
+      const GemmBatch& dim = plan.batch[d];
+      const std::int64_t i = rest % dim.count;
+      rest /= dim.count;
+      at[0] += i * dim.a, at[1] += i * dim.b, at[2] += i * dim.c;
+    }
+    const GemmRange range = GemmRange::part(m, n, item % parts, parts);
+    if (range.empty()) return;
+    HWY_DYNAMIC_DISPATCH(gemm_range)(plan, blocks, scratch, a, at[0], b, at[1], c, at[2], range);
+  };
+  const std::int64_t items = batches * parts;
+  if (plan.threads == 1) {
+    for (std::int64_t i = 0; i < items; ++i) work(i, workspace);
+    return;
+  }
+#pragma omp parallel for schedule(static) num_threads(plan.threads)
+  for (std::int64_t i = 0; i < items; ++i) {
+    work(i, static_cast<char*>(workspace) + omp_get_thread_num() * blocks.bytes());
+  }
+}
+
+}  // namespace tessera
+#endif

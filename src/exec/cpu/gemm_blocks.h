@@ -1,0 +1,62 @@
+// Block sizes of the matrix product and the part of the result that one thread computes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tessera/dtype.h"
+
+namespace tessera {
+
+constexpr int kGemmMaxRows = 12;
+constexpr int kGemmMaxColumnBytes = 128;
+
+// A block of A (mc x kc) stays in the second-level cache, a panel of B in the first, a block of B (kc x nc) in the third.
+struct GemmBlocks {
+  int kc = 256;
+  std::int64_t mc = 144, nc = 1024;
+  std::int64_t m_apart = 576;  // rows of a block of sums
+  bool apart = false;          // sums cannot live in the result
+  std::int64_t element = 4;
+
+  GemmBlocks(DType in, DType out, std::int64_t m, std::int64_t n, std::int64_t k) {
+    element = in == DType::F64 ? 8 : 4;
+    apart = out == DType::BF16;
+    if (in == DType::F64) kc = 192, nc = 512;
+    if (apart) nc = 512;
+    const std::int64_t panel = kGemmMaxColumnBytes / element;
+    m_apart = std::min(m_apart, round_up(m, kGemmMaxRows));
+    mc = std::min(mc, round_up(m, kGemmMaxRows));
+    nc = std::min(nc, round_up(n, panel));
+    k_ = std::min<std::int64_t>(kc, std::max<std::int64_t>(k, 1));
+    many_ = k > kc;
+  }
+
+  // Sizes in elements, multiples of a cache line.
+  std::int64_t a_pack() const { return round_up(mc * k_, 16); }
+  std::int64_t b_pack() const { return round_up(nc * k_, 16); }
+  std::int64_t sums() const { return apart && many_ ? round_up(m_apart, kGemmMaxRows) * nc : 0; }
+  std::int64_t bytes() const { return (a_pack() + b_pack() + sums()) * element; }
+
+  static std::int64_t round_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
+
+ private:
+  std::int64_t k_ = 0;
+  bool many_ = false;
+};
+
+struct GemmRange {
+  std::int64_t m_begin = 0, m_end = 0, n_begin = 0, n_end = 0;
+
+  bool empty() const { return m_begin >= m_end || n_begin >= n_end; }
+  static GemmRange part(std::int64_t m, std::int64_t n, std::int64_t i, std::int64_t parts) {
+    if (m >= n) {
+      const std::int64_t step = GemmBlocks::round_up((m + parts - 1) / parts, kGemmMaxRows);
+      return {std::min(m, i * step), std::min(m, (i + 1) * step), 0, n};
+    }
+    const std::int64_t step = GemmBlocks::round_up((n + parts - 1) / parts, kGemmMaxColumnBytes / 4);
+    return {0, m, std::min(n, i * step), std::min(n, (i + 1) * step)};
+  }
+};
+
+}  // namespace tessera
