@@ -1,0 +1,180 @@
+// Copying and combining strided boxes.
+#include "comm/pieces.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kBlock = 512;  // elements combined at a time: the accumulators stay in the first cache
+constexpr std::size_t kMaxDims = 16;
+
+// Calls f(from offset, to offset) for every index of all dimensions but the last `inner`.
+template <class F>
+void for_each_outer(const Piece& piece, std::size_t inner, F f) {
+  const std::size_t dims = piece.extent.size() - std::min(inner, piece.extent.size());
+  TESSERA_ASSERT(dims <= kMaxDims, "a box of {} dimensions", dims);
+  std::array<std::int64_t, kMaxDims> index{};
+  std::int64_t from = piece.from, to = piece.to;
+  while (true) {
+    f(from, to);
+    std::size_t d = dims;
+    for (; d > 0; --d) {
+      from += piece.from_stride[d - 1];
+      to += piece.to_stride[d - 1];
+      if (++index[d - 1] < piece.extent[d - 1]) break;
+      index[d - 1] = 0;
+      from -= piece.from_stride[d - 1] * piece.extent[d - 1];
+      to -= piece.to_stride[d - 1] * piece.extent[d - 1];
+    }
+    if (d == 0) return;
+  }
+}
+
+bool inner_contiguous(const Piece& piece) {
+  return piece.extent.empty() || (piece.from_stride.back() == 1 && piece.to_stride.back() == 1);
+}
+
+template <class Word>
+void copy_strided(const Piece& piece, const void* from, void* to) {
+  const auto* source = static_cast<const Word*>(from);
+  auto* target = static_cast<Word*>(to);
+  const std::int64_t count = piece.extent.back(), from_stride = piece.from_stride.back(),
+                     to_stride = piece.to_stride.back();
+  for_each_outer(piece, 1, [&](std::int64_t f, std::int64_t t) {
+    for (std::int64_t i = 0; i < count; ++i) target[t + i * to_stride] = source[f + i * from_stride];
+  });
+}
+
+template <class Accumulator>
+Accumulator combine_two(Combine combine, Accumulator a, Accumulator b) {
+  if constexpr (std::is_floating_point_v<Accumulator>) {
+    if (std::isnan(a)) return a;
+    if (std::isnan(b)) return b;
+  }
+  return combine == Combine::Max ? std::max(a, b) : std::min(a, b);
+}
+
+template <class Element, class Accumulator>
+void accumulate(Combine combine, const Element* source, std::int64_t count, Accumulator* sum) {
+  if (combine == Combine::Sum) {
+    for (std::int64_t i = 0; i < count; ++i) sum[i] += static_cast<Accumulator>(source[i]);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i)
+      sum[i] = combine_two(combine, sum[i], static_cast<Accumulator>(source[i]));
+  }
+}
+
+template <class Element, class Accumulator>
+void combine_typed(Combine combine, std::span<const void* const> from, std::int64_t offset, void* to,
+                   std::int64_t to_offset, std::int64_t count) {
+  auto* target = static_cast<Element*>(to) + to_offset;
+  std::array<Accumulator, kBlock> sum;
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t size = std::min(kBlock, count - begin);
+    const auto* first = static_cast<const Element*>(from[0]) + offset + begin;
+    for (std::int64_t i = 0; i < size; ++i)
+      sum[static_cast<std::size_t>(i)] = static_cast<Accumulator>(first[i]);
+    for (std::size_t s = 1; s < from.size(); ++s)
+      accumulate(combine, static_cast<const Element*>(from[s]) + offset + begin, size, sum.data());
+    for (std::int64_t i = 0; i < size; ++i)
+      target[begin + i] = static_cast<Element>(sum[static_cast<std::size_t>(i)]);
+  }
+}
+
+}  // namespace
+
+void simplify(Piece& piece) {
+  std::vector<std::int64_t> extent, from_stride, to_stride;
+  for (std::size_t d = 0; d < piece.extent.size(); ++d) {
+    const std::int64_t size = piece.extent[d], from = piece.from_stride[d], to = piece.to_stride[d];
+    if (size == 1) continue;
+    if (!extent.empty() && from_stride.back() == from * size && to_stride.back() == to * size) {
+      extent.back() *= size;
+      from_stride.back() = from;
+      to_stride.back() = to;
+    } else {
+      extent.push_back(size);
+      from_stride.push_back(from);
+      to_stride.push_back(to);
+    }
+  }
+  piece.extent = std::move(extent);
+  piece.from_stride = std::move(from_stride);
+  piece.to_stride = std::move(to_stride);
+}
+
+bool is_empty(const Piece& piece) {
+  return elements(piece) == 0;
+}
+
+std::int64_t elements(const Piece& piece) {
+  std::int64_t count = 1;
+  for (std::int64_t size : piece.extent) count *= size;
+  return count;
+}
+
+void copy_piece(const Piece& piece, const void* from, void* to, std::size_t size) {
+  if (is_empty(piece)) return;
+  if (inner_contiguous(piece)) {
+    const auto bytes = size * static_cast<std::size_t>(piece.extent.empty() ? 1 : piece.extent.back());
+    for_each_outer(piece, 1, [&](std::int64_t f, std::int64_t t) {
+      std::memcpy(static_cast<char*>(to) + t * static_cast<std::int64_t>(size),
+                  static_cast<const char*>(from) + f * static_cast<std::int64_t>(size), bytes);
+    });
+    return;
+  }
+  switch (size) {
+    case 1:
+      return copy_strided<std::uint8_t>(piece, from, to);
+    case 2:
+      return copy_strided<std::uint16_t>(piece, from, to);
+    case 4:
+      return copy_strided<std::uint32_t>(piece, from, to);
+    case 8:
+      return copy_strided<std::uint64_t>(piece, from, to);
+    default:
+      TESSERA_ASSERT(false, "an element of {} bytes", size);
+  }
+}
+
+void combine_run(Combine combine, DType dtype, std::span<const void* const> from, std::int64_t offset,
+                 void* to, std::int64_t to_offset, std::int64_t count) {
+  switch (dtype) {
+    case DType::F32:
+      return combine_typed<float, float>(combine, from, offset, to, to_offset, count);
+    case DType::BF16:
+      return combine_typed<bf16, float>(combine, from, offset, to, to_offset, count);
+    case DType::F64:
+      return combine_typed<double, double>(combine, from, offset, to, to_offset, count);
+    case DType::I32:  // sums wrap around, as the processor's do; unsigned, because signed overflow is
+                      // undefined
+      if (combine == Combine::Sum)
+        return combine_typed<std::uint32_t, std::uint32_t>(combine, from, offset, to, to_offset, count);
+      return combine_typed<std::int32_t, std::int32_t>(combine, from, offset, to, to_offset, count);
+    case DType::Bool:
+      return combine_typed<std::uint8_t, std::uint8_t>(combine == Combine::Sum ? Combine::Max : combine, from,
+                                                       offset, to, to_offset, count);
+  }
+}
+
+void combine_piece(const Piece& piece, Combine combine, DType dtype, std::span<const void* const> from,
+                   void* to) {
+  if (is_empty(piece)) return;
+  if (inner_contiguous(piece)) {
+    const std::int64_t count = piece.extent.empty() ? 1 : piece.extent.back();
+    for_each_outer(piece, 1, [&](std::int64_t f, std::int64_t t) {
+      combine_run(combine, dtype, from, f, to, t, count);
+    });
+    return;
+  }
+  for_each_outer(piece, 0,
+                 [&](std::int64_t f, std::int64_t t) { combine_run(combine, dtype, from, f, to, t, 1); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+// The communicator for ranks that are threads of one process: they read each other's buffers directly. Any
+// number of ranks on any number of cores; waits spin shortly, then sleep.
+//
+//   ThreadsWorld world(ranks, {.deadline_seconds = 300});
+//   world.begin_run();                     // no rank inside
+//   // in rank r's thread: use world.communicator(r) ...; on an exception world.fail(r, current_exception());
+//   at the end world.leave(r);
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace tessera {
+
+struct ThreadsOptions {
+  double deadline_seconds = 300;
+  bool random_delays = false;  // tests: a random pause before every meeting
+};
+
+class ThreadsCommunicator;
+
+class ThreadsWorld {
+ public:
+  ThreadsWorld(int ranks, ThreadsOptions options);
+  ~ThreadsWorld();
+
+  int size() const { return static_cast<int>(lines_.size()); }
+  Communicator& communicator(int rank);
+
+  // Forgets the collectives of the run before. REQUIRES that no rank is inside, and that no run failed.
+  void begin_run();
+
+  // The rank will start no more collectives in this run. Others that wait for one from it fail at once.
+  void leave(int rank);
+
+  // Ends the run on all ranks because `rank` threw. The first call decides what cause() is.
+  void fail(int rank, std::exception_ptr error);
+
+  // Ends the run because these ranks made no progress.
+  void fail_no_progress(const std::vector<int>& ranks, const std::string& where);
+
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // The first failure, with "rank 3: " in front of what a rank threw itself. REQUIRES failed().
+  std::exception_ptr cause() const;
+
+  // True while the rank waits for others inside a collective.
+  bool waiting(int rank) const;
+
+ private:
+  friend class ThreadsCommunicator;
+
+  // One collective of one rank. `phase` is 4 * number + {1 posted, 2 slice reduced, 3 done reading}.
+  struct alignas(64) Slot {
+    std::atomic<std::uint64_t> phase{0};
+    const PreparedCollective* collective = nullptr;
+    const void* in = nullptr;
+    void* out = nullptr;
+  };
+  // What others watch of one rank. `word` changes whenever a phase does; sleepers wait on it.
+  struct alignas(64) Line {
+    std::atomic<std::uint32_t> word{0};
+    std::atomic<int> sleepers{0};
+    std::atomic<int> waits_for{-1};
+    std::atomic<bool> left{false};
+    std::vector<Slot> slots;
+  };
+
+  Slot& slot(int rank, std::uint64_t number);
+  void wake(Line& line);
+  void record(std::exception_ptr error);
+  std::vector<int> culprits(int waiter, std::uint64_t target, const std::vector<int>& group,
+                            std::uint64_t number) const;
+
+  ThreadsOptions options_;
+  int spins_ = 0;
+  std::vector<Line> lines_;
+  std::vector<std::unique_ptr<ThreadsCommunicator>> communicators_;
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;  // guards cause_, first_
+  std::exception_ptr cause_;
+  std::string first_;  // its message, for the other ranks
+  std::atomic<const void*> broadcast_from_{nullptr};
+};
+
+}  // namespace tessera

@@ -1,0 +1,277 @@
+// Meeting points and the work of a collective between threads.
+#include "comm/threads_communicator.h"
+
+#include <fmt/ranges.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "comm/pieces.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kPosted = 1, kReduced = 2, kDone = 3;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Slice `index` of `parts` of `count` elements, cut at multiples of a cache line so that members never write
+// to one line.
+std::int64_t slice_begin(std::int64_t count, std::int64_t parts, std::int64_t index) {
+  constexpr std::int64_t kGrain = 64;
+  const std::int64_t units = (count + kGrain - 1) / kGrain;
+  return std::min(count, kGrain * (index * units / parts));
+}
+
+}  // namespace
+
+ThreadsCommunicator::ThreadsCommunicator(ThreadsWorld& world, int rank)
+    : world_(world), rank_(rank), random_(static_cast<unsigned>(rank) + 1) {
+  CollectivePlan plan{.kind = "broadcast", .what = "the controller's data"};
+  plan.group.resize(static_cast<std::size_t>(world.size()));
+  std::iota(plan.group.begin(), plan.group.end(), 0);
+  everyone_ = prepare(std::move(plan));
+}
+
+void ThreadsCommunicator::begin_run() {
+  next_ = 0;
+}
+
+std::unique_ptr<PreparedCollective> ThreadsCommunicator::prepare(CollectivePlan plan) {
+  auto prepared = prepare_collective(std::move(plan), rank_, world_.size());
+  sources_.reserve(static_cast<std::size_t>(world_.size()));
+  return prepared;
+}
+
+Ticket ThreadsCommunicator::start(const PreparedCollective& collective, const void* in, void* out) {
+  delay();
+  const Ticket ticket{&collective, next_++, in, out};
+  Slot& slot = mine(ticket);
+  const std::uint64_t old = slot.phase.load(std::memory_order_relaxed);
+  TESSERA_ASSERT(old == 0 || old % 4 == kDone, "more than {} collectives in flight at {}", kMaxInFlight,
+                 collective.text());
+  slot.collective = &collective;
+  slot.in = in;
+  slot.out = out;
+  post(ticket, kPosted);
+  return ticket;
+}
+
+void ThreadsCommunicator::wait(const Ticket& ticket) {
+  const PreparedCollective& collective = *ticket.collective;
+  meet(ticket, kPosted);
+  for (int member : collective.plan.group) check_agreement(ticket, member);
+  if (collective.two_phase) {
+    reduce_slice(ticket);
+    post(ticket, kReduced);
+    meet(ticket, kReduced);
+    copy_slices(ticket);
+  } else if (ticket.in == ticket.out && collective.plan.combine != Combine::None) {
+    reduce_in_place(ticket);
+  } else {
+    take_pieces(ticket);
+  }
+  delay();
+  post(ticket, kDone);
+  meet(ticket, kDone);
+}
+
+void ThreadsCommunicator::barrier(const PreparedCollective& group) {
+  const Ticket ticket = start(group, nullptr, nullptr);
+  meet(ticket, kPosted);
+  for (int member : group.plan.group) check_agreement(ticket, member);
+  post(ticket, kDone);
+  meet(ticket, kDone);
+}
+
+void ThreadsCommunicator::broadcast(void* data, std::size_t bytes, int root) {
+  const Ticket ticket = start(*everyone_, data, data);
+  meet(ticket, kPosted);
+  for (int member : everyone_->plan.group) check_agreement(ticket, member);
+  if (rank_ != root && bytes > 0) std::memcpy(data, world_.slot(root, ticket.number).in, bytes);
+  post(ticket, kDone);
+  meet(ticket, kDone);
+}
+
+void ThreadsCommunicator::abort(const std::string& reason) {
+  world_.fail(rank_, std::make_exception_ptr(SystemError(reason, ExitCode::PeerLost)));
+}
+
+double ThreadsCommunicator::take_wait_seconds() {
+  return std::exchange(wait_seconds_, 0.0);
+}
+
+void ThreadsCommunicator::post(const Ticket& ticket, int phase) {
+  mine(ticket).phase.store(4 * ticket.number + static_cast<std::uint64_t>(phase), std::memory_order_release);
+  world_.wake(world_.lines_[static_cast<std::size_t>(rank_)]);
+}
+
+void ThreadsCommunicator::meet(const Ticket& ticket, int phase) {
+  for (int member : ticket.collective->plan.group) {
+    if (member != rank_) await(ticket, member, phase);
+  }
+}
+
+void ThreadsCommunicator::await(const Ticket& ticket, int member, int phase) {
+  const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
+  const std::atomic<std::uint64_t>& seen = world_.slot(member, ticket.number).phase;
+  if (seen.load(std::memory_order_acquire) >= target) return;
+  const double begin = now();
+  for (int i = 0; i < world_.spins_; ++i) {
+    pause_core();
+    if (seen.load(std::memory_order_acquire) >= target) {
+      wait_seconds_ += now() - begin;
+      return;
+    }
+  }
+  sleep(ticket, member, phase, begin);
+  wait_seconds_ += now() - begin;
+}
+
+void ThreadsCommunicator::sleep(const Ticket& ticket, int member, int phase, double begin) {
+  const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
+  const std::atomic<std::uint64_t>& seen = world_.slot(member, ticket.number).phase;
+  ThreadsWorld::Line& line = world_.lines_[static_cast<std::size_t>(member)];
+  std::atomic<int>& waits_for = world_.lines_[static_cast<std::size_t>(rank_)].waits_for;
+  std::this_thread::yield();
+  waits_for.store(member, std::memory_order_release);
+  while (true) {
+    line.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t word = line.word.load(std::memory_order_seq_cst);
+    const bool arrived = seen.load(std::memory_order_acquire) >= target;
+    const bool lost = !arrived && (world_.failed() || line.left.load(std::memory_order_acquire));
+    const double left = world_.options_.deadline_seconds - (now() - begin);
+    if (!arrived && !lost && left > 0) {
+      const double nap = std::min(left, 0.1);  // a bound only: whatever happens changes the word
+      timespec time{0, static_cast<long>(nap * 1e9)};
+      syscall(SYS_futex, &line.word, FUTEX_WAIT_PRIVATE, word, &time, nullptr, 0);
+    }
+    line.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    if (arrived) break;
+    if (lost || left <= 0) give_up(ticket, phase, member, left <= 0);
+  }
+  waits_for.store(-1, std::memory_order_release);
+}
+
+void ThreadsCommunicator::throw_peer_lost() {
+  std::string first;
+  {
+    std::lock_guard<std::mutex> lock(world_.mutex_);
+    first = world_.first_;
+  }
+  throw SystemError(fmt::format("stopped because of another failure: {}", first), ExitCode::PeerLost);
+}
+
+void ThreadsCommunicator::give_up(const Ticket& ticket, int phase, int member, bool overdue) {
+  if (world_.failed()) throw_peer_lost();
+  const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
+  ThreadsWorld::Line& line = world_.lines_[static_cast<std::size_t>(member)];
+  // The member may have gone on, and left, since we looked at its phase.
+  if (world_.slot(member, ticket.number).phase.load(std::memory_order_acquire) >= target) return;
+  if (line.left.load(std::memory_order_acquire) && !overdue) {
+    world_.record(std::make_exception_ptr(
+        SystemError(fmt::format("rank {} left the program before {} (rank {} waited for it)", member,
+                                ticket.collective->text(), rank_),
+                    ExitCode::NoProgress)));
+  } else {
+    world_.fail_no_progress(world_.culprits(rank_, target, ticket.collective->plan.group, ticket.number),
+                            ticket.collective->text());
+  }
+  throw_peer_lost();
+}
+
+void ThreadsCommunicator::check_agreement(const Ticket& ticket, int member) {
+  const PreparedCollective& theirs = *world_.slot(member, ticket.number).collective;
+  if (theirs.fingerprint == ticket.collective->fingerprint) return;
+  world_.record(std::make_exception_ptr(
+      SystemError(fmt::format("ranks disagree at collective {}: rank {} is at {}; rank {} is at {}",
+                              ticket.number, rank_, ticket.collective->text(), member, theirs.text()),
+                  ExitCode::Disagree)));
+  throw_peer_lost();
+}
+
+std::span<const void* const> ThreadsCommunicator::inputs_of(const Ticket& ticket,
+                                                            const std::vector<int>& sources) {
+  sources_.clear();
+  for (int source : sources) sources_.push_back(world_.slot(source, ticket.number).in);
+  return sources_;
+}
+
+void ThreadsCommunicator::take_pieces(const Ticket& ticket) {
+  const CollectivePlan& plan = ticket.collective->plan;
+  for (const Piece& piece : plan.pieces) {
+    const auto from = inputs_of(ticket, piece.sources);
+    if (from.size() == 1) {
+      copy_piece(piece, from[0], ticket.out, size_of(plan.dtype));
+    } else {
+      combine_piece(piece, plan.combine, plan.dtype, from, ticket.out);
+    }
+  }
+}
+
+void ThreadsCommunicator::reduce_slice(const Ticket& ticket) {
+  const CollectivePlan& plan = ticket.collective->plan;
+  const auto parts = static_cast<std::int64_t>(plan.group.size());
+  const std::int64_t index =
+      std::lower_bound(plan.group.begin(), plan.group.end(), rank_) - plan.group.begin();
+  const std::int64_t count = plan.pieces[0].extent[0];
+  const std::int64_t begin = slice_begin(count, parts, index), end = slice_begin(count, parts, index + 1);
+  combine_run(plan.combine, plan.dtype, inputs_of(ticket, plan.group), begin, ticket.out, begin, end - begin);
+}
+
+void ThreadsCommunicator::copy_slices(const Ticket& ticket) {
+  const CollectivePlan& plan = ticket.collective->plan;
+  const auto parts = static_cast<std::int64_t>(plan.group.size());
+  const std::int64_t count = plan.pieces[0].extent[0];
+  const auto size = static_cast<std::int64_t>(size_of(plan.dtype));
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const int member = plan.group[static_cast<std::size_t>(i)];
+    if (member == rank_) continue;
+    const std::int64_t begin = slice_begin(count, parts, i) * size,
+                       end = slice_begin(count, parts, i + 1) * size;
+    std::memcpy(static_cast<char*>(ticket.out) + begin,
+                static_cast<const char*>(world_.slot(member, ticket.number).out) + begin,
+                static_cast<std::size_t>(end - begin));
+  }
+}
+
+// Others read my input until they are done: the result waits beside it.
+void ThreadsCommunicator::reduce_in_place(const Ticket& ticket) {
+  const CollectivePlan& plan = ticket.collective->plan;
+  std::size_t bytes = 0;
+  alignas(64) std::array<std::byte, 16 * 1024> result;
+  if (!plan.pieces.empty()) {
+    const Piece& piece = plan.pieces[0];
+    bytes = static_cast<std::size_t>(elements(piece)) * size_of(plan.dtype);
+    TESSERA_ASSERT(plan.pieces.size() == 1 && piece.from == 0 && piece.to == 0 && bytes <= result.size(),
+                   "{} in place", ticket.collective->text());
+    combine_piece(piece, plan.combine, plan.dtype, inputs_of(ticket, piece.sources), result.data());
+  }
+  post(ticket, kReduced);
+  meet(ticket, kReduced);
+  if (bytes > 0) std::memcpy(ticket.out, result.data(), bytes);
+}
+
+void ThreadsCommunicator::delay() {
+  if (!world_.options_.random_delays) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
+}
+
+}  // namespace tessera
