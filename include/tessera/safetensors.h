@@ -1,6 +1,6 @@
-// safetensors files: named tensors behind a JSON header, the format in which other systems exchange weights. The
-// reader treats every file as hostile: sizes are checked before memory is taken, and what is accepted has no hole, no
-// overlap and no surprise. Both ends work by boxes, so that no rank needs a whole tensor.
+// safetensors files: named tensors behind a JSON header, the format in which other systems exchange weights.
+// The reader treats every file as hostile: sizes are checked before memory is taken, and what is accepted has
+// no hole, no overlap and no surprise. Both ends work by boxes, so that no rank needs a whole tensor.
 //
 //   SafetensorsReader file("model.safetensors");
 //   for (const SafetensorsTensor& t : file.tensors()) ...;
@@ -37,11 +37,12 @@ struct SafetensorsLimits {
   std::size_t dimensions = 16;
 };
 
-// Holds the file open. Throws UserError (BadData) for anything wrong with the file, SystemError when it cannot be read.
-// Const functions may run on several threads at once.
+// Holds the file open. Throws UserError (BadData) for anything wrong with the file, SystemError when it
+// cannot be read. Const functions may run on several threads at once.
 class SafetensorsReader {
  public:
-  explicit SafetensorsReader(const std::string& path, const SafetensorsLimits& limits = {}, Vfs* vfs = nullptr);
+  explicit SafetensorsReader(const std::string& path, const SafetensorsLimits& limits = {},
+                             Vfs* vfs = nullptr);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;
   SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
@@ -50,8 +51,8 @@ class SafetensorsReader {
   const SafetensorsTensor* find(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const;
 
-  // Reads `box` of a tensor into `to`, a row-major buffer of just that box. Throws UserError (Usage) when there is no
-  // such tensor or the box does not lie in it. Memory beside `to`: at most 4 MiB.
+  // Reads `box` of a tensor into `to`, a row-major buffer of just that box. Throws UserError (Usage) when
+  // there is no such tensor or the box does not lie in it. Memory beside `to`: at most 4 MiB.
   void read(std::string_view name, const Box& box, void* to) const;
 
  private:
@@ -59,8 +60,8 @@ class SafetensorsReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes a new file under a temporary name beside `path`; close() syncs it and puts it in place of what was there.
-// Without close(), or after an exception, nothing has changed. One thread.
+// Writes a new file under a temporary name beside `path`; close() syncs it and puts it in place of what was
+// there. Without close(), or after an exception, nothing has changed. One thread.
 class SafetensorsWriter {
  public:
   // Throws UserError for a name that occurs twice or that the reader would refuse.

@@ -11,8 +11,8 @@ namespace tessera {
 namespace {
 
 // `count` runs of `bytes` bytes at fixed strides. The constant sizes turn into single moves.
-void copy_row(const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride, std::int64_t count,
-              std::size_t bytes) {
+void copy_row(const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride,
+              std::int64_t count, std::size_t bytes) {
   const auto loop = [&](auto copy) {
     for (std::int64_t i = 0; i < count; ++i) copy(to + i * to_stride, from + i * from_stride);
   };
@@ -46,7 +46,8 @@ std::int64_t Box::elements() const {
 }
 
 Box intersect(const Box& a, const Box& b) {
-  TESSERA_ASSERT(a.size.size() == b.size.size(), "boxes of {} and {} dimensions meet", a.size.size(), b.size.size());
+  TESSERA_ASSERT(a.size.size() == b.size.size(), "boxes of {} and {} dimensions meet", a.size.size(),
+                 b.size.size());
   Box result = a;
   for (std::size_t d = 0; d < a.size.size(); ++d) {
     result.start[d] = std::max(a.start[d], b.start[d]);
@@ -66,8 +67,8 @@ std::string to_string(const Box& box) {
 BoxRuns::BoxRuns(const Box& from_box, const Box& to_box, const Box& part) {
   std::size_t d = part.size.size();
   TESSERA_ASSERT(from_box.size.size() == d && to_box.size.size() == d,
-                 "part {} of {} and {}: different numbers of dimensions", to_string(part), to_string(from_box),
-                 to_string(to_box));
+                 "part {} of {} and {}: different numbers of dimensions", to_string(part),
+                 to_string(from_box), to_string(to_box));
   if (part.empty()) return;
   TESSERA_ASSERT(contains(from_box, part) && contains(to_box, part), "part {} of {} and {}: not inside",
                  to_string(part), to_string(from_box), to_string(to_box));

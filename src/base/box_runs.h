@@ -1,5 +1,5 @@
-// The elements of a box as runs that are contiguous in two row-major buffers at once. Everything that moves a part of
-// a tensor between memory and memory, or memory and file, is a loop over these runs.
+// The elements of a box as runs that are contiguous in two row-major buffers at once. Everything that moves a
+// part of a tensor between memory and memory, or memory and file, is a loop over these runs.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ class BoxRuns {
   template <typename F>
   void for_each(F&& f) const {
     for_each_row([&](std::int64_t from, std::int64_t to) {
-      for (std::int64_t i = 0; i < row_count(); ++i) f(from + i * row_from_stride(), to + i * row_to_stride());
+      for (std::int64_t i = 0; i < row_count(); ++i)
+        f(from + i * row_from_stride(), to + i * row_to_stride());
     });
   }
 

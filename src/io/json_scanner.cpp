@@ -30,12 +30,14 @@ void append_utf8(std::string& out, std::uint32_t c) {
 }  // namespace
 
 void JsonScanner::fail(std::string_view reason) const {
-  throw UserError(fmt::format("'{}' is not a valid safetensors file: header byte {}: {}", printable(path_), at_, reason),
-                  ExitCode::BadData);
+  throw UserError(
+      fmt::format("'{}' is not a valid safetensors file: header byte {}: {}", printable(path_), at_, reason),
+      ExitCode::BadData);
 }
 
 void JsonScanner::skip_space() {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) {
+  while (at_ < text_.size() &&
+         (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) {
     ++at_;
   }
 }

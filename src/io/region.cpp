@@ -15,7 +15,10 @@ class PieceReader {
  public:
   PieceReader(const File& file, const Region& region, std::size_t element,
               const std::function<void(std::uint64_t)>& damaged)
-      : file_(file), region_(region), bytes_(region.bytes(element)), damaged_(damaged),
+      : file_(file),
+        region_(region),
+        bytes_(region.bytes(element)),
+        damaged_(damaged),
         buffer_(std::min(bytes_, kPieceBytes)) {}
 
   void copy(std::uint64_t from, char* to, std::uint64_t bytes) {

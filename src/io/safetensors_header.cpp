@@ -1,14 +1,14 @@
-// The JSON header of a safetensors file. Order of the checks: the form, then each tensor by itself (shape times size
-// is its range), then all together (no name twice, ranges contiguous from the first byte to the last).
+// The JSON header of a safetensors file. Order of the checks: the form, then each tensor by itself (shape
+// times size is its range), then all together (no name twice, ranges contiguous from the first byte to the
+// last).
 #include "io/safetensors_header.h"
 
 #include <algorithm>
 #include <bit>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <unordered_set>
-
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -63,9 +63,9 @@ class HeaderParser {
 
  private:
   [[noreturn]] void reject(const std::string& name, std::string_view reason) const {
-    throw UserError(
-        fmt::format("'{}' is not a valid safetensors file: tensor '{}': {}", printable(path_), printable(name), reason),
-        ExitCode::BadData);
+    throw UserError(fmt::format("'{}' is not a valid safetensors file: tensor '{}': {}", printable(path_),
+                                printable(name), reason),
+                    ExitCode::BadData);
   }
 
   void parse_metadata() {
@@ -76,7 +76,8 @@ class HeaderParser {
       scanner_.expect(':');
       std::string value = scanner_.string(limits_.header_bytes);
       if (header_.metadata.size() >= limits_.metadata_entries) scanner_.fail("too many metadata entries");
-      if (!header_.metadata.emplace(std::move(key), std::move(value)).second) scanner_.fail("a metadata key twice");
+      if (!header_.metadata.emplace(std::move(key), std::move(value)).second)
+        scanner_.fail("a metadata key twice");
     } while (scanner_.accept(','));
     scanner_.expect('}');
   }
@@ -156,8 +157,8 @@ class HeaderParser {
 
   void check_range(const SafetensorsTensor& tensor, const Range& range) const {
     if (range.end < range.begin || range.end > header_.data_bytes) {
-      reject(tensor.name, fmt::format("bytes {} to {} do not lie in the {} bytes of data", range.begin, range.end,
-                                      header_.data_bytes));
+      reject(tensor.name, fmt::format("bytes {} to {} do not lie in the {} bytes of data", range.begin,
+                                      range.end, header_.data_bytes));
     }
     // The zero of an empty tensor does not hide an overflow of the other sizes.
     std::optional<std::uint64_t> bytes = size_of(tensor.dtype);
@@ -166,10 +167,12 @@ class HeaderParser {
       is_empty |= s == 0;
       if (bytes && s != 0) bytes = checked_multiply<std::uint64_t>(*bytes, static_cast<std::uint64_t>(s));
     }
-    if (!bytes || *bytes > (std::uint64_t{1} << 62)) reject(tensor.name, "the shape has more than 2^62 bytes");
+    if (!bytes || *bytes > (std::uint64_t{1} << 62))
+      reject(tensor.name, "the shape has more than 2^62 bytes");
     if (is_empty) bytes = 0;
     if (*bytes != range.end - range.begin) {
-      reject(tensor.name, fmt::format("shape and type make {} bytes, data_offsets {}", *bytes, range.end - range.begin));
+      reject(tensor.name,
+             fmt::format("shape and type make {} bytes, data_offsets {}", *bytes, range.end - range.begin));
     }
   }
 
@@ -192,8 +195,10 @@ class HeaderParser {
     std::uint64_t end = 0;
     for (std::size_t i : order) {
       const std::string& name = header_.tensors[i].name;
-      if (ranges_[i].begin < end) reject(name, fmt::format("its bytes overlap the tensor before (byte {})", end));
-      if (ranges_[i].begin > end) reject(name, fmt::format("a hole of {} bytes before it", ranges_[i].begin - end));
+      if (ranges_[i].begin < end)
+        reject(name, fmt::format("its bytes overlap the tensor before (byte {})", end));
+      if (ranges_[i].begin > end)
+        reject(name, fmt::format("a hole of {} bytes before it", ranges_[i].begin - end));
       end = ranges_[i].end;
       header_.offset.push_back(ranges_[i].begin);
       sorted.push_back(std::move(header_.tensors[i]));
@@ -241,8 +246,9 @@ std::string format_safetensors_header(SafetensorsHeader& header) {
     header.data_bytes += tensor_bytes(tensor);
     // Not operator[]: it searches the ordered object for the key, which is quadratic.
     json.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
-        tensor.name, nlohmann::ordered_json{
-                         {"dtype", type}, {"shape", tensor.shape}, {"data_offsets", {begin, header.data_bytes}}});
+        tensor.name,
+        nlohmann::ordered_json{
+            {"dtype", type}, {"shape", tensor.shape}, {"data_offsets", {begin, header.data_bytes}}});
   }
   std::string text = json.dump();
   text.append((64 - (8 + text.size()) % 64) % 64, ' ');

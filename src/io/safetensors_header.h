@@ -22,8 +22,8 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_bytes,
                                            const SafetensorsLimits& limits, const std::string& path);
 
-// Length and header, padded so that the data begins at a multiple of 64 bytes; fills in the offsets. The tensors are
-// laid out in their order.
+// Length and header, padded so that the data begins at a multiple of 64 bytes; fills in the offsets. The
+// tensors are laid out in their order.
 std::string format_safetensors_header(SafetensorsHeader& header);
 
 std::uint64_t tensor_bytes(const SafetensorsTensor& tensor);

@@ -1,9 +1,9 @@
 // Writing safetensors files by boxes, under a temporary name until they are whole.
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
-
-#include <unistd.h>
 
 #include "base/box_runs.h"
 #include "base/check.h"
@@ -48,9 +48,10 @@ struct SafetensorsWriter::Impl {
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsTensor> tensors,
                                      const std::map<std::string, std::string>& metadata, Vfs* vfs) {
   // The wider types first: then every tensor is aligned to its elements.
-  std::stable_sort(tensors.begin(), tensors.end(), [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
-    return size_of(a.dtype) > size_of(b.dtype);
-  });
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
+                     return size_of(a.dtype) > size_of(b.dtype);
+                   });
   SafetensorsHeader header{std::move(tensors), {}, metadata, 0};
   const std::string text = format_safetensors_header(header);
   // The reader's checks, so that nothing is written which cannot be read.
@@ -60,19 +61,22 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
   std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   files.remove_file(temporary);  // of an earlier process with this number
   File file = File::create(files, temporary);
-  impl_.reset(new Impl{files, path, std::move(temporary), std::move(header), text.size(), {}, {}, std::move(file)});
+  impl_.reset(
+      new Impl{files, path, std::move(temporary), std::move(header), text.size(), {}, {}, std::move(file)});
   impl_->file->allocate(text.size() + impl_->header.data_bytes);
   impl_->file->write_at(text.data(), text.size(), 0);
   impl_->written.resize(impl_->header.tensors.size());
-  for (std::size_t i = 0; i < impl_->header.tensors.size(); ++i) impl_->index[impl_->header.tensors[i].name] = i;
+  for (std::size_t i = 0; i < impl_->header.tensors.size(); ++i)
+    impl_->index[impl_->header.tensors[i].name] = i;
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::write(std::string_view name, const Box& box, const void* data) {
   const auto found = impl_->index.find(name);
-  TESSERA_CHECK(found != impl_->index.end() && impl_->file, "'{}': tensor '{}' was not announced, or the file is closed",
-                printable(impl_->path), printable(name));
+  TESSERA_CHECK(found != impl_->index.end() && impl_->file,
+                "'{}': tensor '{}' was not announced, or the file is closed", printable(impl_->path),
+                printable(name));
   const SafetensorsTensor& tensor = impl_->header.tensors[found->second];
   const Box whole = whole_box(tensor);
   TESSERA_CHECK(box.size.size() == whole.size.size() && intersect(box, whole) == box,
@@ -93,7 +97,8 @@ void SafetensorsWriter::close() {
   for (std::size_t i = 0; i < impl_->written.size(); ++i) {
     const SafetensorsTensor& tensor = impl_->header.tensors[i];
     const std::string fault = tiling_fault(tensor.shape, impl_->written[i]);
-    TESSERA_CHECK(fault.empty(), "'{}': tensor '{}': {}", printable(impl_->path), printable(tensor.name), fault);
+    TESSERA_CHECK(fault.empty(), "'{}': tensor '{}': {}", printable(impl_->path), printable(tensor.name),
+                  fault);
   }
   impl_->file->sync();
   impl_->file->close();

@@ -1,6 +1,7 @@
-// The tiling check by corners. The indicator function of a box is fixed by its signed corners (the mixed difference
-// of the function), so boxes sum up to the whole exactly when their signed corners sum up to those of the whole.
-// Unlike a comparison of all pairs this stays linear, however many blocks a file claims to have.
+// The tiling check by corners. The indicator function of a box is fixed by its signed corners (the mixed
+// difference of the function), so boxes sum up to the whole exactly when their signed corners sum up to those
+// of the whole. Unlike a comparison of all pairs this stays linear, however many blocks a file claims to
+// have.
 #include "io/tiling.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@ constexpr std::size_t kMostForPairs = 2000;  // boxes that are compared one with
 using Corners = std::map<std::vector<std::int64_t>, std::int64_t>;
 
 // Dimensions in which every box is whole have the same two planes in all of them and tell nothing.
-std::vector<std::size_t> cut_dimensions(const std::vector<std::int64_t>& shape, const std::vector<Box>& boxes) {
+std::vector<std::size_t> cut_dimensions(const std::vector<std::int64_t>& shape,
+                                        const std::vector<Box>& boxes) {
   std::vector<std::size_t> cut;
   for (std::size_t d = 0; d < shape.size(); ++d) {
     for (const Box& box : boxes) {
@@ -47,7 +49,8 @@ std::string describe(const std::vector<Box>& boxes) {
     for (std::size_t i = 0; i < boxes.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         const Box both = intersect(boxes[j], boxes[i]);
-        if (!both.empty()) return fmt::format("blocks {} and {} overlap", to_string(boxes[j]), to_string(boxes[i]));
+        if (!both.empty())
+          return fmt::format("blocks {} and {} overlap", to_string(boxes[j]), to_string(boxes[i]));
       }
     }
   }
@@ -65,7 +68,8 @@ std::string tiling_fault(const std::vector<std::int64_t>& shape, const std::vect
       return fmt::format("block {} does not lie in the tensor {}", to_string(box), to_string(whole));
     }
     if (box.empty()) continue;
-    if (__builtin_add_overflow(covered, box.elements(), &covered)) return "the blocks have more than 2^63 elements";
+    if (__builtin_add_overflow(covered, box.elements(), &covered))
+      return "the blocks have more than 2^63 elements";
     solid.push_back(box);
   }
   if (whole.empty()) return "";
