@@ -97,9 +97,9 @@ constinit const Op kSub{
 
 constinit const Op kMul{
     .name = "mul",
-    .doc = "a * b.",
+    .doc = "a * b; pending sums of a flow through.",
     .infer = infer_numeric<2>,
-    .linear = linear_everywhere,
+    .linear = linear_first,  // of two linear inputs both would have to be pending, which is right for sums only
     .grad =
         [](GradContext& c) {
           set_product(c, 0, c.in(1));
