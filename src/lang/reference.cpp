@@ -176,6 +176,22 @@ View make_view(void* data, const Type& global, const Box& box) {
   return {data, global.dtype, std::move(local), std::move(stride), box.start, sizes_of(global.shape)};
 }
 
+double initial_value(const Initializer& init, RandomKey key, std::uint64_t index) {
+  switch (init.kind) {
+    case Initializer::Kind::Zeros:
+      return 0;
+    case Initializer::Kind::Constant:
+      return init.a;
+    case Initializer::Kind::Normal:
+      return init.a * static_cast<double>(random_normal_at(key, index));
+    case Initializer::Kind::TruncatedNormal:
+      return init.a * static_cast<double>(random_truncated_normal_at(key, index));
+    case Initializer::Kind::Uniform:
+      return init.a + (init.b - init.a) * static_cast<double>(random_uniform_at(key, index));
+  }
+  TESSERA_ASSERT(false, "unknown initialiser");
+}
+
 void run_scalar(const ScalarCode& code, std::span<const View> in, std::span<const View> out) {
   const Shape& over = out[0].shape;
   std::vector<std::vector<std::int64_t>> in_strides, out_strides;

@@ -45,6 +45,10 @@ void for_each_index(std::span<const std::int64_t> sizes, Body body) {
 }
 std::vector<std::int64_t> sizes_of(const Shape& shape);
 
+// Element `index` (global, row-major) of a variable before the first step; the key is random_key(seed, name,
+// 0). The caller rounds it to the variable's type.
+double initial_value(const Initializer& init, RandomKey key, std::uint64_t index);
+
 // Runs the op on the shards of the context: `kernel` if the record has one, else `scalar` (inputs broadcast
 // by name, double arithmetic, results rounded once), else `moves` (fill, then the copies that fall into both
 // local boxes). REQUIRES shards cut as the roles allow: an output element whose source lies on another rank
