@@ -184,8 +184,9 @@ struct Op {
   Renames (*aligned)(const Call&) = nullptr;
 
   // True when the op is linear in that input while the others are complete: pending sums may flow through.
-  // An op with several linear inputs (add) needs all of them pending over the same axes. nullptr: never.
+  // nullptr: never.
   bool (*linear)(const Call&, int input) = nullptr;
+  bool additive = false;   // linear in all inputs together (add, concat): all must be pending; else (mul) just one may be
 
   // Builds the gradient. nullptr: no gradient flows (integer ops, comparisons, random sources).
   void (*grad)(GradContext&) = nullptr;

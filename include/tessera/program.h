@@ -22,7 +22,8 @@ struct ProgramValue {
   Placement placement;
   Kind kind = Kind::Temp;
   int view_of = -1;             // the same bytes as this earlier value (rename, reshape without data movement)
-  std::string variable;         // Kind::Variable: its name in the Store; Kind::Feed: the input's name
+  std::string variable = {};    // Kind::Variable: its name in the Store; Kind::Feed: the input's name
+  bool from_storage = false;    // a variable gathered for use: kept for one region only
 };
 
 enum class CollectiveKind : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Permute, Exchange };
@@ -47,7 +48,8 @@ struct Step {
     Fused,   // scalar code over one loop; every output has the loop's shape, inputs broadcast by name
     Fill,    // out = value
     Copy,    // moves within the rank: out[move.out(r)] = in[move.in(r)] where both are local
-    Slice,   // out = the part of in that out's placement wants; no communication
+    Slice,   // out = the part of in that out's placement wants; no communication. Where out is pending over an axis and in is not,
+             // only ranks with coordinate 0 there keep the values, the others hold the reduction's identity
     Start,   // begins a collective on in
     Wait,    // ends it: the result is in out, and no member still reads my in
     Assign,  // variable = in

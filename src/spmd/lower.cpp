@@ -1,0 +1,268 @@
+// Graph -> Program: the walk over the graph, feeds, variables and assignments.
+#include "spmd/lower.h"
+
+#include <algorithm>
+#include <queue>
+
+#include "base/check.h"
+#include "spmd/passes.h"
+
+namespace tessera {
+
+Lowering::Lowering(const Mesh& mesh, const Layout& layout, LowerOptions& options)
+    : mesh_(mesh), layout_(layout), options_(options) {
+  program_.mesh = mesh;
+  program_.layout = layout;
+}
+
+Program Lowering::run(const Graph& graph, const std::vector<Tensor>& targets) {
+  program_.remarks = check_layout(graph, mesh_, layout_);
+  Scope scope;
+  scope.graph = &graph;
+  std::vector<int> order = needed_order(graph, targets);
+  count_uses(scope, order, targets);
+  for (int id : order) {
+    lower_node(scope, id);
+    emit_ready_assigns(false);
+  }
+  emit_ready_assigns(true);
+  for (const Tensor& target : targets) {
+    if (graph.node(target.node()).op == &kAssignOp) continue;
+    origin_ = {target.name(), "", graph.node(target.node()).where, Region::Forward, 0};
+    int id = scope.value.at({target.node(), target.output()});
+    Placement whole = home(target.shape(), fmt::format("'{}'", target.name()));
+    program_.fetches.push_back(reshard(id, whole, "it is fetched"));
+  }
+  remark_repeated_work();
+  return std::move(program_);
+}
+
+// The nodes that the targets need, in an order that keeps few values alive: as created, but updates of variables as soon as
+// their inputs are there.
+std::vector<int> Lowering::needed_order(const Graph& graph, const std::vector<Tensor>& targets) const {
+  std::vector<char> needed(graph.nodes().size(), 0);
+  for (const Tensor& t : targets) needed[static_cast<std::size_t>(t.node())] = 1;
+  for (int id = static_cast<int>(needed.size()) - 1; id >= 0; --id) {
+    if (needed[static_cast<std::size_t>(id)] == 0) continue;
+    for (const Tensor& in : graph.node(id).inputs) needed[static_cast<std::size_t>(in.node())] = 1;
+  }
+  std::vector<int> missing(needed.size(), 0);
+  std::vector<std::vector<int>> users(needed.size());
+  bool early = enabled("early_update");
+  auto rank = [&](int id) {  // updates first, then creation order
+    bool update = early && graph.node(id).region == Region::Update;
+    return std::make_pair(update ? 0 : 1, id);
+  };
+  using Entry = std::pair<int, int>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+  for (int id = 0; id < static_cast<int>(needed.size()); ++id) {
+    if (needed[static_cast<std::size_t>(id)] == 0) continue;
+    std::set<int> sources;
+    for (const Tensor& in : graph.node(id).inputs) sources.insert(in.node());
+    missing[static_cast<std::size_t>(id)] = static_cast<int>(sources.size());
+    for (int source : sources) users[static_cast<std::size_t>(source)].push_back(id);
+    if (sources.empty()) ready.push(rank(id));
+  }
+  std::vector<int> order;
+  while (!ready.empty()) {
+    int id = ready.top().second;
+    ready.pop();
+    order.push_back(id);
+    for (int user : users[static_cast<std::size_t>(id)]) {
+      if (--missing[static_cast<std::size_t>(user)] == 0) ready.push(rank(user));
+    }
+  }
+  return order;
+}
+
+void Lowering::count_uses(Scope& scope, const std::vector<int>& order, const std::vector<Tensor>& targets) const {
+  for (int id : order) {
+    const Node& node = scope.graph->node(id);
+    Call call = call_of(node);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const Tensor& in = node.inputs[i];
+      ++scope.open_uses[{in.node(), in.output()}];
+      bool accumulates = false;
+      if (node.op == &kAssignOp) {
+        const Variable* variable = scope.graph->find_variable(node.attrs.text("name"));
+        accumulates = variable != nullptr && variable->kind == VariableKind::Accumulator;
+      }
+      bool linear = node.op->linear != nullptr && node.op->linear(call, static_cast<int>(i));
+      if (!linear && !accumulates) scope.must_complete.insert({in.node(), in.output()});
+    }
+  }
+  for (const Tensor& t : targets) scope.must_complete.insert({t.node(), t.output()});
+}
+
+void Lowering::lower_node(Scope& scope, int id) {
+  const Node& node = scope.graph->node(id);
+  if (!scope.expansion) {
+    origin_ = {node.name, node.key.empty() ? node.name : node.key, node.where, node.region, node.recompute};
+  }
+  if (node.op == &kInputOp) {
+    lower_feed(scope, id);
+  } else if (node.op == &kVariableOp) {
+    lower_variable(scope, id);
+  } else if (node.op == &kAssignOp) {
+    lower_assign(scope, id);
+  } else {
+    std::vector<int> inputs;
+    for (const Tensor& in : node.inputs) {
+      if (scope.value.count({in.node(), in.output()}) == 0) lower_accumulator(scope, in.node(), node);
+      inputs.push_back(scope.value.at({in.node(), in.output()}));
+    }
+    std::vector<int> outputs = lower_op(scope, node, inputs);
+    for (std::size_t o = 0; o < outputs.size(); ++o) set_value(scope, {id, static_cast<int>(o)}, outputs[o]);
+  }
+  for (const Tensor& in : node.inputs) {
+    TensorId tensor{in.node(), in.output()};
+    --scope.open_uses[tensor];
+    if (auto it = open_reads_.find(base_of(scope.value.at(tensor))); it != open_reads_.end()) --it->second;
+  }
+}
+
+void Lowering::set_value(Scope& scope, TensorId tensor, int id) {
+  scope.value[tensor] = id;
+  int base = base_of(id);
+  if (value(base).kind == ProgramValue::Kind::Variable) open_reads_[base] += scope.open_uses[tensor];
+}
+
+void Lowering::lower_feed(Scope& scope, int id) {
+  if (scope.value.count({id, 0}) != 0) return;  // an expansion's input
+  const Node& node = scope.graph->node(id);
+  ProgramValue feed{.name = node.name, .type = node.outputs[0], .placement = home(node.outputs[0].shape, fmt::format("input '{}'", node.name))};
+  feed.kind = ProgramValue::Kind::Feed;
+  feed.variable = node.attrs.text("name");
+  set_value(scope, {id, 0}, new_value(std::move(feed)));
+}
+
+void Lowering::lower_variable(Scope& scope, int id) {
+  const Node& node = scope.graph->node(id);
+  const std::string& name = node.attrs.text("name");
+  const Variable* variable = scope.graph->find_variable(name);
+  TESSERA_ASSERT(variable != nullptr, "variable node '{}' without a variable", name);
+  auto known = options_.accumulators.find(name);
+  if (variable->kind == VariableKind::Accumulator && known == options_.accumulators.end()) return;  // lower_accumulator
+  ProgramValue result{.name = name, .type = node.outputs[0], .placement = {}};
+  result.kind = ProgramValue::Kind::Variable;
+  result.variable = name;
+  if (known != options_.accumulators.end()) {
+    result.placement = known->second;
+  } else {
+    result.placement = storage_placement(mesh_, layout_, *variable, node.outputs[0].shape, &program_.remarks);
+  }
+  variables_[name] = new_value(std::move(result));
+  set_value(scope, {id, 0}, variables_[name]);
+}
+
+// An accumulator lives where its first addition finds the summand: in the parameter's storage placement when storage rules
+// split that, else with the summand's sums pending, so that they are reduced once and not for every micro-batch (DESIGN 4.6).
+void Lowering::lower_accumulator(Scope& scope, int id, const Node& consumer) {
+  const Node& node = scope.graph->node(id);
+  const std::string& name = node.attrs.text("name");
+  const Shape& shape = node.outputs[0].shape;
+  const Variable* variable = scope.graph->find_variable(name);
+  Variable slot = *variable;
+  slot.kind = VariableKind::Slot;
+  Placement stored = storage_placement(mesh_, layout_, slot, shape);
+  Placement whole = home(shape, fmt::format("variable '{}'", name));
+  if (same_placement(mesh_, shape, stored, whole)) {
+    for (const Tensor& other : consumer.inputs) {
+      auto it = scope.value.find({other.node(), other.output()});
+      if (it == scope.value.end() || !(value(it->second).type.shape == shape)) continue;
+      const Placement& placement = value(it->second).placement;
+      Placement complete = placement;
+      complete.pending = stored.pending;
+      if (same_placement(mesh_, shape, complete, stored)) stored.pending = placement.pending;
+    }
+  }
+  options_.accumulators[name] = stored;
+  lower_variable(scope, id);
+}
+
+void Lowering::lower_assign(Scope& scope, int id) {
+  const Node& node = scope.graph->node(id);
+  const std::string& name = node.attrs.text("name");
+  const Variable* variable = scope.graph->find_variable(name);
+  TESSERA_ASSERT(variable != nullptr, "assignment to unknown variable '{}'", name);
+  auto it = variables_.find(name);
+  if (it == variables_.end()) {
+    if (variable->kind == VariableKind::Accumulator) {
+      lower_accumulator(scope, variable->node, node);
+    } else {
+      lower_variable(scope, variable->node);
+    }
+    it = variables_.find(name);
+  }
+  const Tensor& in = node.inputs[0];
+  int source = scope.value.at({in.node(), in.output()});
+  int stored = reshard(source, value(it->second).placement, fmt::format("variable '{}' is stored so", name));
+  assigns_.push_back({stored, it->second, origin_});
+}
+
+void Lowering::emit_ready_assigns(bool all) {
+  std::vector<PendingAssign> waiting;
+  for (PendingAssign& assign : assigns_) {
+    if (!all && open_reads_[assign.variable] > 0) {
+      waiting.push_back(std::move(assign));
+      continue;
+    }
+    Origin saved = origin_;
+    origin_ = assign.origin;
+    Step step;
+    step.kind = Step::Kind::Assign;
+    step.in = {assign.value};
+    step.out = {assign.variable};
+    emit(std::move(step));
+    origin_ = saved;
+  }
+  assigns_ = std::move(waiting);
+}
+
+void Lowering::remark_repeated_work() {
+  for (const auto& [axis, flops] : repeated_) {
+    if (heavy_flops_ == 0 || flops / heavy_flops_ < 0.01 || mesh_.axis_size(axis) == 1) continue;
+    program_.remarks.push_back(fmt::format("axis '{}' splits nothing in {:.0f} % of the contraction work: those flops are repeated {}x",
+                                           mesh_.axis_name(axis), 100 * flops / heavy_flops_, mesh_.axis_size(axis)));
+  }
+}
+
+int Lowering::new_value(ProgramValue v) {
+  v.name = fresh_name(v.name);
+  program_.values.push_back(std::move(v));
+  return static_cast<int>(program_.values.size()) - 1;
+}
+
+std::string Lowering::fresh_name(const std::string& base) {
+  int n = value_names_[base]++;
+  return n == 0 ? base : fmt::format("{}#{}", base, n);
+}
+
+Step& Lowering::emit(Step step) {
+  step.name = origin_.name;
+  step.key = origin_.key;
+  step.where = origin_.where;
+  step.region = origin_.region;
+  program_.steps.push_back(std::move(step));
+  return program_.steps.back();
+}
+
+int Lowering::base_of(int id) const {
+  while (value(id).view_of >= 0) id = value(id).view_of;
+  return id;
+}
+
+Cut Lowering::home_cut(const Dim& dim) const {
+  return home_placement(mesh_, layout_, Shape({dim}), dim.name).cuts[0];
+}
+
+Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh& mesh, const Layout& layout,
+              LowerOptions& options) {
+  Program program = Lowering(mesh, layout, options).run(graph, targets);
+  if (options.without.count("fuse") == 0 && !options.pin_all) program = fuse(std::move(program));
+  if (!options.pin_all) insert_frees(program);
+  verify(program);
+  return program;
+}
+
+}  // namespace tessera

@@ -1,0 +1,283 @@
+// Lowering of one op: how its roles and the rules cut its dimensions, which pending sums flow through it, where its
+// results are left.
+#include <algorithm>
+
+#include "base/check.h"
+#include "spmd/lower.h"
+
+namespace tessera {
+namespace {
+
+bool contains(const Names& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+std::vector<int> real_axes(const Mesh& mesh, const Cut& cut) {
+  std::vector<int> axes;
+  std::copy_if(cut.axes.begin(), cut.axes.end(), std::back_inserter(axes), [&](int a) { return mesh.axis_size(a) > 1; });
+  return axes;
+}
+
+bool meets(const std::vector<int>& a, const std::vector<int>& b) {
+  return std::any_of(a.begin(), a.end(), [&](int x) { return std::find(b.begin(), b.end(), x) != b.end(); });
+}
+
+// True when `fine` is `coarse` with further minor axes.
+bool refines(const Cut& fine, const Cut& coarse) {
+  return fine.axes.size() > coarse.axes.size() && std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin()) &&
+         (coarse.whole() || fine.grain == coarse.grain);
+}
+
+std::string where_text(const Call& call, const Location& where) {
+  std::string line = to_string(where);
+  return line.empty() ? call.name : fmt::format("{}, {}", call.name, line);
+}
+
+// Output dimension -> the input dimension that it continues, or "" when it is made by the op.
+std::string continued_from(const Call& call, const Dim& out) {
+  Renames renames = call.op->renames ? call.op->renames(call) : Renames{};
+  std::string source = out.name;
+  bool renamed_away = false;
+  for (const auto& [from, to] : renames) {
+    if (to == out.name) source = from;
+    if (from == out.name && to != out.name) renamed_away = true;
+  }
+  if (source == out.name && renamed_away) return "";
+  bool resized = call.op->resized != nullptr && contains(call.op->resized(call), source);
+  for (const Type& in : call.in) {
+    int d = in.shape.find(source);
+    if (d < 0) continue;
+    if (source == out.name && resized && in.shape[static_cast<std::size_t>(d)].size != out.size) continue;
+    return source;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs) {
+  Call call = call_of(node);
+  if (call.op->moves != nullptr) return lower_moves(scope, node, call, inputs);
+  OpCuts cuts = decide_cuts(call, inputs);
+  check_conflicts(call, cuts.cut);
+  if (!cuts.split_whole.empty() && call.op->expand != nullptr) return expand_op(call, inputs, cuts);
+  std::vector<bool> delayed(inputs.size(), false);
+  std::vector<int> pending = delayed_axes(scope, node, call, inputs, cuts, delayed).value_or(std::vector<int>{});
+  std::vector<int> brought;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Placement target = cuts.inputs[i];
+    if (delayed[i]) target.pending = value(inputs[i]).placement.pending;
+    brought.push_back(reshard(inputs[i], target, fmt::format("{} '{}' needs it so", call.op->name, call.name)));
+  }
+  std::vector<Placement> outputs;
+  for (std::size_t o = 0; o < call.out.size(); ++o) {
+    outputs.push_back(output_placement(call, static_cast<int>(o), cuts, pending));
+  }
+  return emit_run(call, brought, outputs);
+}
+
+Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>& inputs) {
+  OpCuts cuts;
+  auto actual_cut = [&](std::size_t i, std::size_t d) { return value(inputs[i]).placement.cuts[d]; };
+  std::map<std::string, bool> whole_already;  // Whole dimensions: no input has it split right now
+  for (std::size_t i = 0; i < call.in.size(); ++i) {
+    const Shape& shape = call.in[i].shape;
+    for (std::size_t d = 0; d < shape.count(); ++d) {
+      const std::string& name = shape[d].name;
+      if (role_of(call, static_cast<int>(i), name) != Role::Whole) {
+        cuts.cut.emplace(name, home_cut(shape[d]));
+      } else {
+        bool whole = real_axes(mesh_, actual_cut(i, d)).empty();
+        auto [it, fresh] = whole_already.emplace(name, whole);
+        if (!fresh) it->second = it->second && whole;
+      }
+    }
+  }
+  for (const auto& [name, whole] : whole_already) {
+    if (!whole) cuts.split_whole.push_back(name);
+  }
+  if (origin_.region == Region::Update) refine_in_update(call, inputs, cuts.cut);
+  if (call.op->aligned != nullptr) {
+    for (const auto& [dim, part] : call.op->aligned(call)) cuts.cut[part] = {cuts.cut[dim].axes, 1};
+  }
+  for (std::size_t i = 0; i < call.in.size(); ++i) {
+    const Shape& shape = call.in[i].shape;
+    Placement target = replicated(mesh_, shape);
+    for (std::size_t d = 0; d < shape.count(); ++d) {
+      if (role_of(call, static_cast<int>(i), shape[d].name) != Role::Whole) target.cuts[d] = cuts.cut.at(shape[d].name);
+    }
+    cuts.inputs.push_back(std::move(target));
+  }
+  return cuts;
+}
+
+// Updates are computed where the slots (and stored parameters) live: a storage cut of an input is taken over by the op when
+// its axes are free, so that gradients are reduce-scattered and slots never move (DESIGN 4.5).
+void Lowering::refine_in_update(const Call& call, const std::vector<int>& inputs, std::map<std::string, Cut>& cut) const {
+  std::vector<int> used;
+  for (const auto& [name, c] : cut) used.insert(used.end(), c.axes.begin(), c.axes.end());
+  for (std::size_t i = 0; i < call.in.size(); ++i) {
+    const Shape& shape = call.in[i].shape;
+    for (std::size_t d = 0; d < shape.count(); ++d) {
+      auto it = cut.find(shape[d].name);
+      const Cut& actual = value(inputs[i]).placement.cuts[d];
+      if (it == cut.end() || !refines(actual, it->second)) continue;
+      std::vector<int> extra(actual.axes.begin() + static_cast<std::ptrdiff_t>(it->second.axes.size()), actual.axes.end());
+      if (meets(extra, used)) continue;
+      used.insert(used.end(), extra.begin(), extra.end());
+      it->second = actual;
+    }
+  }
+}
+
+void Lowering::check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const {
+  std::map<std::string, Cut> all = cut;
+  for (std::size_t o = 0; o < call.out.size(); ++o) {
+    for (const Dim& dim : call.out[o].shape) {
+      if (!continued_from(call, dim).empty()) continue;
+      bool whole = call.op->made != nullptr && call.op->made(call, static_cast<int>(o), dim.name) == Role::Whole;
+      if (!whole) all.emplace(dim.name, home_cut(dim));
+    }
+  }
+  Renames aligned = call.op->aligned ? call.op->aligned(call) : Renames{};
+  std::map<int, std::string> user;  // axis -> dimension
+  for (const auto& [name, c] : all) {
+    bool follower = std::any_of(aligned.begin(), aligned.end(), [&, &n = name](const auto& pair) { return pair.second == n; });
+    if (follower) continue;
+    for (int axis : real_axes(mesh_, c)) {
+      auto [it, fresh] = user.emplace(axis, name);
+      if (fresh) continue;
+      std::vector<std::string> free_axes;
+      for (int a = 0; a < mesh_.axis_count(); ++a) {
+        bool taken = std::any_of(all.begin(), all.end(), [&](const auto& other) { return meets({a}, other.second.axes); });
+        if (!taken) free_axes.push_back(mesh_.axis_name(a));
+      }
+      std::string choice = free_axes.empty() ? std::string("drop one of the two rules")
+                                             : fmt::format("put one of them on {}, or drop one rule", fmt::join(free_axes, " or "));
+      throw UserError(fmt::format("{}: dimensions '{}' and '{}' are both split over axis '{}' ({}); {}, or rename one before this op",
+                                  call.op->name, it->second, name, mesh_.axis_name(axis), where_text(call, origin_.where), choice));
+    }
+  }
+}
+
+std::vector<int> Lowering::expand_op(const Call& call, const std::vector<int>& inputs, const OpCuts& cuts) {
+  Graph scratch;
+  Graph::RegionScope region(scratch, origin_.region, origin_.recompute);
+  ExpandContext context{scratch, call, {}, {}, origin_.where};
+  Scope scope;
+  scope.graph = &scratch;
+  scope.expansion = true;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    context.inputs.push_back(scratch.input(fmt::format("in{}", i), call.in[i].shape, call.in[i].dtype));
+  }
+  for (const std::string& name : cuts.split_whole) {
+    for (const Type& in : call.in) {
+      int d = in.shape.find(name);
+      if (d >= 0) context.parts[name] = mesh_.flat_size(home_cut(in.shape[static_cast<std::size_t>(d)]).axes);
+    }
+  }
+  std::vector<Tensor> outputs = call.op->expand(context);
+  std::vector<int> order = needed_order(scratch, outputs);
+  count_uses(scope, order, {});
+  for (std::size_t i = 0; i < inputs.size(); ++i) set_value(scope, {context.inputs[i].node(), 0}, inputs[i]);
+  for (int id : order) lower_node(scope, id);
+  std::vector<int> values;
+  for (const Tensor& out : outputs) values.push_back(scope.value.at({out.node(), out.output()}));
+  return values;
+}
+
+// The axes over which this op's result stays pending because an input is (DESIGN 4.4), or nothing.
+std::optional<std::vector<int>> Lowering::delayed_axes(const Scope& scope, const Node& node, const Call& call,
+                                                       const std::vector<int>& inputs, const OpCuts& cuts,
+                                                       std::vector<bool>& delayed) const {
+  if (!enabled("delay") || call.op->linear == nullptr || call.op->heavy) return std::nullopt;
+  std::vector<int> pending;
+  std::size_t candidates = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Placement& placement = value(inputs[i]).placement;
+    std::vector<int> axes = placement.pending_axes();
+    bool sums = !axes.empty() && std::all_of(axes.begin(), axes.end(), [&](int a) {
+      return placement.pending[static_cast<std::size_t>(a)] == Reduction::Sum;
+    });
+    const Tensor& in = node.inputs[i];
+    bool usable = sums && call.op->linear(call, static_cast<int>(i)) && scope.must_complete.count({in.node(), in.output()}) == 0;
+    if (!usable || (candidates > 0 && (!call.op->additive || axes != pending))) continue;
+    pending = axes;
+    delayed[i] = true;
+    ++candidates;
+  }
+  bool possible = candidates > 0 && (!call.op->additive || candidates == inputs.size());
+  std::int64_t in_bytes = 0, out_bytes = 0;
+  for (std::size_t i = 0; possible && i < inputs.size(); ++i) {
+    for (const Cut& cut : cuts.inputs[i].cuts) possible = possible && !meets(cut.axes, pending);
+    if (delayed[i]) {
+      in_bytes += largest_elements(mesh_, call.in[i].shape, cuts.inputs[i]) * static_cast<std::int64_t>(size_of(call.in[i].dtype));
+    }
+  }
+  for (std::size_t o = 0; possible && o < call.out.size(); ++o) {
+    Placement out = output_placement(call, static_cast<int>(o), cuts, {});
+    for (const Cut& cut : out.cuts) possible = possible && !meets(cut.axes, pending);
+    for (int axis : out.pending_axes()) possible = possible && !meets({axis}, pending);
+    out_bytes += largest_elements(mesh_, call.out[o].shape, out) * static_cast<std::int64_t>(size_of(call.out[o].dtype));
+  }
+  if (possible && out_bytes <= in_bytes) return pending;
+  delayed.assign(inputs.size(), false);
+  return std::nullopt;
+}
+
+Placement Lowering::output_placement(const Call& call, int output, const OpCuts& cuts, const std::vector<int>& delayed) const {
+  const Shape& shape = call.out[static_cast<std::size_t>(output)].shape;
+  Placement placement = replicated(mesh_, shape);
+  for (std::size_t d = 0; d < shape.count(); ++d) {
+    std::string source = continued_from(call, shape[d]);
+    if (source.empty()) {
+      bool whole = call.op->made != nullptr && call.op->made(call, output, shape[d].name) == Role::Whole;
+      if (!whole) placement.cuts[d] = home_cut(shape[d]);
+      continue;
+    }
+    auto it = cuts.cut.find(source);
+    if (it == cuts.cut.end()) continue;  // Whole
+    placement.cuts[d] = it->second;
+    if (source != shape[d].name) placement.cuts[d].grain = 1;
+  }
+  for (std::size_t i = 0; i < call.in.size(); ++i) {
+    for (const Dim& dim : call.in[i].shape) {
+      Role role = role_of(call, static_cast<int>(i), dim.name);
+      if (role != Role::Sum && role != Role::Max && role != Role::Min) continue;
+      Reduction reduction = role == Role::Sum ? Reduction::Sum : role == Role::Max ? Reduction::Max : Reduction::Min;
+      for (int axis : real_axes(mesh_, cuts.cut.at(dim.name))) placement.pending[static_cast<std::size_t>(axis)] = reduction;
+    }
+  }
+  for (int axis : delayed) placement.pending[static_cast<std::size_t>(axis)] = Reduction::Sum;
+  return placement;
+}
+
+std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs) {
+  Step step;
+  step.kind = Step::Kind::Run;
+  step.call = call;
+  step.in = inputs;
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    std::string name = o == 0 ? call.name : fmt::format("{}:{}", call.name, o);
+    if (call.name != origin_.name) name = fmt::format("{}/{}", origin_.name, name);  // inside an expansion
+    step.out.push_back(new_value({.name = name, .type = call.out[o], .placement = outputs[o]}));
+  }
+  std::vector<int> out = step.out;
+  if (call.op->heavy) count_repeated_work(call, inputs, outputs);
+  emit(std::move(step));
+  return out;
+}
+
+void Lowering::count_repeated_work(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs) {
+  double flops = call.op->flops ? call.op->flops(call) : 0;
+  heavy_flops_ += flops;
+  for (int axis = 0; axis < mesh_.axis_count(); ++axis) {
+    auto cut_by = [&](const Placement& p) {
+      return p.pending[static_cast<std::size_t>(axis)] != Reduction::None ||
+             std::any_of(p.cuts.begin(), p.cuts.end(), [&](const Cut& c) { return meets({axis}, c.axes); });
+    };
+    bool used = std::any_of(outputs.begin(), outputs.end(), cut_by) ||
+                std::any_of(inputs.begin(), inputs.end(), [&](int id) { return cut_by(value(id).placement); });
+    if (!used) repeated_[axis] += flops;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,237 @@
+// Brings a value from one placement to another with the fewest bytes: a slice where every rank holds what it needs, a
+// reduce-scatter where pending sums meet a wanted cut, an all-reduce where they do not, and otherwise one exchange of
+// overlapping boxes, recognised as all-gather, all-to-all or permute where it is one. Never a hidden full copy.
+#include <algorithm>
+
+#include "base/check.h"
+#include "spmd/lower.h"
+#include "spmd/pieces.h"
+
+namespace tessera {
+namespace {
+
+// True when `fine` is `coarse` with further minor axes (or equal): every rank's part lies inside its coarse part.
+bool nested(const Mesh& mesh, std::int64_t size, const Cut& fine, const Cut& coarse) {
+  if (coarse.axes.size() > fine.axes.size() || !std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin())) return false;
+  if (coarse.whole() || coarse.grain == fine.grain) return true;
+  std::int64_t outer = mesh.flat_size(coarse.axes), inner = mesh.flat_size(fine.axes) / outer;
+  for (std::int64_t i = 0; i <= outer; ++i) {
+    if (cut_at(size, coarse.grain, outer, i) != cut_at(size, fine.grain, outer * inner, i * inner)) return false;
+  }
+  return true;
+}
+
+bool all_nested(const Mesh& mesh, const Shape& shape, const Placement& fine, const Placement& coarse) {
+  for (std::size_t d = 0; d < shape.count(); ++d) {
+    if (!nested(mesh, shape[d].size, fine.cuts[d], coarse.cuts[d])) return false;
+  }
+  return true;
+}
+
+std::vector<int> sorted_axes(const Mesh& mesh, const std::set<int>& axes) {
+  std::vector<int> result;
+  std::copy_if(axes.begin(), axes.end(), std::back_inserter(result), [&](int a) { return mesh.axis_size(a) > 1; });
+  return result;
+}
+
+}  // namespace
+
+int Lowering::reshard(int id, const Placement& target, const std::string& why) {
+  const Shape shape = value(id).type.shape;
+  if (same_placement(mesh_, shape, value(id).placement, target)) return id;
+  // Gathered parameters are kept for one region only (DESIGN 4.5); everything else once.
+  bool stored = value(base_of(id)).kind == ProgramValue::Kind::Variable || value(id).from_storage;
+  std::string key = fmt::format("{} {} {}", id, to_string(target, shape, mesh_),
+                                stored ? static_cast<int>(origin_.region) + 10 * origin_.recompute : -1);
+  auto it = memo_.find(key);
+  if (it != memo_.end()) return it->second;
+  int result = id;
+  if (value(id).placement.pending != target.pending) result = reduce_pending(id, target, why);
+  const Placement& now = value(result).placement;
+  if (!same_placement(mesh_, shape, now, target)) {
+    if (all_nested(mesh_, shape, target, now)) {
+      result = emit_slice(result, target);
+    } else {
+      result = emit_collective(result, recognise(shape, now, target), Reduction::None, {}, target, why);
+    }
+  }
+  memo_[key] = result;
+  return result;
+}
+
+// Completes pending sums (or makes a complete value pending, which costs nothing), taking cuts of `target` on the way where
+// that saves bytes: axes that are not pending are sliced first, pending ones become a reduce-scatter.
+int Lowering::reduce_pending(int id, const Placement& target, const std::string& why) {
+  const Shape shape = value(id).type.shape;
+  Placement from = value(id).placement;
+  if (from.complete()) {
+    Placement pending = from;
+    pending.pending = target.pending;
+    return emit_slice(id, pending);
+  }
+  std::vector<int> to_reduce;
+  for (int a : from.pending_axes()) {
+    if (target.pending[static_cast<std::size_t>(a)] == Reduction::None) to_reduce.push_back(a);
+  }
+  Reduction reduction = from.pending[static_cast<std::size_t>(to_reduce.at(0))];
+  int now = id;
+  Placement goal = from;
+  goal.cuts = target.cuts;
+  if (all_nested(mesh_, shape, goal, from)) {
+    // 1. Slice over wanted axes that are not summed over, as far as they come before the summed ones.
+    Placement sliced = from;
+    bool summed_cut = false;
+    std::set<int> scattered;
+    for (std::size_t d = 0; d < shape.count(); ++d) {
+      Cut& cut = sliced.cuts[d];
+      for (std::size_t k = cut.axes.size(); k < target.cuts[d].axes.size(); ++k) {
+        int axis = target.cuts[d].axes[k];
+        bool summed = std::find(to_reduce.begin(), to_reduce.end(), axis) != to_reduce.end();
+        if (summed) {
+          scattered.insert(axis);
+          summed_cut = true;
+          break;
+        }
+        if (cut.axes.empty()) cut.grain = target.cuts[d].grain;
+        cut.axes.push_back(axis);
+      }
+    }
+    if (!same_placement(mesh_, shape, sliced, from)) now = emit_slice(now, sliced);
+    // 2. Reduce-scatter over the summed axes that the consumer cuts.
+    if (summed_cut && enabled("reduce_scatter")) {
+      Placement scatter = goal;
+      scatter.pending = from.pending;
+      for (int axis : scattered_axes(scatter, to_reduce)) scatter.pending[static_cast<std::size_t>(axis)] = Reduction::None;
+      std::vector<int> axes = scattered_axes(scatter, to_reduce);
+      now = emit_collective(now, CollectiveKind::ReduceScatter, reduction, axes, scatter, why);
+      std::erase_if(to_reduce, [&](int a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
+    }
+  }
+  if (to_reduce.empty()) return now;
+  Placement reduced = value(now).placement;
+  for (int axis : to_reduce) reduced.pending[static_cast<std::size_t>(axis)] = Reduction::None;
+  return emit_collective(now, CollectiveKind::AllReduce, reduction, to_reduce, reduced, why);
+}
+
+// The axes of `summed` that cut some dimension of the placement.
+std::vector<int> Lowering::scattered_axes(const Placement& placement, const std::vector<int>& summed) const {
+  std::vector<int> axes;
+  for (int axis : summed) {
+    for (const Cut& cut : placement.cuts) {
+      if (std::find(cut.axes.begin(), cut.axes.end(), axis) != cut.axes.end()) axes.push_back(axis);
+    }
+  }
+  return axes;
+}
+
+CollectiveKind Lowering::recognise(const Shape& shape, const Placement& from, const Placement& to) const {
+  if (all_nested(mesh_, shape, from, to)) return CollectiveKind::AllGather;
+  int lost = 0, gained = 0, other = 0;
+  std::vector<int> lost_axes, gained_axes;
+  for (std::size_t d = 0; d < shape.count(); ++d) {
+    const Cut &a = from.cuts[d], &b = to.cuts[d];
+    if (a == b) continue;
+    if (nested(mesh_, shape[d].size, a, b)) {
+      ++lost;
+      lost_axes.assign(a.axes.begin() + static_cast<std::ptrdiff_t>(b.axes.size()), a.axes.end());
+    } else if (nested(mesh_, shape[d].size, b, a)) {
+      ++gained;
+      gained_axes.assign(b.axes.begin() + static_cast<std::ptrdiff_t>(a.axes.size()), b.axes.end());
+    } else {
+      ++other;
+    }
+  }
+  if (other == 0 && lost == 1 && gained == 1 && lost_axes == gained_axes) return CollectiveKind::AllToAll;
+  if (other == 1 && lost == 0 && gained == 0) return CollectiveKind::Permute;
+  return CollectiveKind::Exchange;
+}
+
+int Lowering::emit_slice(int id, const Placement& target) {
+  ProgramValue result{.name = value(id).name, .type = value(id).type, .placement = target};
+  Step step;
+  step.kind = Step::Kind::Slice;
+  step.in = {id};
+  int out = new_value(std::move(result));
+  step.out = {out};
+  emit(std::move(step));
+  return out;
+}
+
+int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes, const Placement& target,
+                              const std::string& why) {
+  const Shape shape = value(id).type.shape;
+  Collective collective;
+  collective.kind = kind;
+  collective.reduce = reduce;
+  collective.reduce_axes = reduce_axes;
+  collective.move = identity_move(shape);
+  std::set<int> axes(reduce_axes.begin(), reduce_axes.end());
+  std::vector<std::string> dims;
+  for (std::size_t d = 0; d < shape.count(); ++d) {
+    const Cut &a = value(id).placement.cuts[d], &b = target.cuts[d];
+    if (a == b) continue;
+    dims.push_back(shape[d].name);
+    std::set<int> before(a.axes.begin(), a.axes.end()), after(b.axes.begin(), b.axes.end());
+    bool only_minor = nested(mesh_, shape[d].size, a, b) || nested(mesh_, shape[d].size, b, a);
+    for (int axis : before) {
+      if (after.count(axis) == 0 || !only_minor) axes.insert(axis);
+    }
+    for (int axis : after) {
+      if (before.count(axis) == 0 || !only_minor) axes.insert(axis);
+    }
+  }
+  collective.axes = sorted_axes(mesh_, axes);
+  collective.dim = fmt::format("{}", fmt::join(dims, ";"));
+  collective.reason = why;
+  ProgramValue result{.name = value(id).name, .type = value(id).type, .placement = target};
+  result.from_storage = value(base_of(id)).kind == ProgramValue::Kind::Variable;
+  int out = new_value(std::move(result));
+  emit_collective_into(id, out, std::move(collective));
+  return out;
+}
+
+void Lowering::emit_collective_into(int in, int out, Collective collective) {
+  auto bytes = [&](int id) {
+    return largest_elements(mesh_, value(id).type.shape, value(id).placement) * static_cast<std::int64_t>(size_of(value(id).type.dtype));
+  };
+  bool counts_input = collective.kind == CollectiveKind::ReduceScatter || collective.kind == CollectiveKind::AllToAll;
+  collective.bytes = bytes(counts_input ? in : out);
+  std::string hint = removal_hint(collective, in);
+  if (!hint.empty()) collective.reason += "; " + hint;
+  Step start;
+  start.kind = Step::Kind::Start;
+  start.in = {in};
+  start.out = {out};
+  start.collective = collective;
+  emit(std::move(start));
+  Step wait;
+  wait.kind = Step::Kind::Wait;
+  wait.in = {in};
+  wait.out = {out};
+  wait.collective = std::move(collective);
+  wait.start = static_cast<int>(program_.steps.size()) - 1;
+  emit(std::move(wait));
+}
+
+// Which rules made this collective necessary: those that use its axes.
+std::string Lowering::removal_hint(const Collective& collective, int in) const {
+  std::vector<std::string> rules;
+  auto look = [&](const std::vector<Rule>& set, const char* prefix) {
+    for (const Rule& rule : set) {
+      for (int axis : collective.axes) {
+        if (std::find(rule.axes.begin(), rule.axes.end(), mesh_.axis_name(axis)) == rule.axes.end()) continue;
+        rules.push_back(fmt::format("{}{}:{}", prefix, rule.dim, fmt::join(rule.axes, "+")));
+        break;
+      }
+    }
+  };
+  if (value(base_of(in)).kind == ProgramValue::Kind::Variable) {
+    look(layout_.params, "params.");
+    look(layout_.slots, "slots.");
+  }
+  if (rules.empty()) look(layout_.compute, "");
+  if (rules.empty()) return "";
+  return fmt::format("gone without {}", fmt::join(rules, " or "));
+}
+
+}  // namespace tessera
