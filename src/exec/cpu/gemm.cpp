@@ -123,20 +123,20 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
     }
     return;
   }
-  if (k.contiguous(k0, kc)) {
-    // Rows of k become columns; bf16 rows are converted in pieces first. Missing rows read zeros.
+  if (k.run(k0) > 1) {
+    // Rows of k become columns, piece by piece; bf16 is converted first. Missing rows read zeros.
     constexpr int kPiece = 64;
     alignas(64) static constexpr Acc kZeros[kPiece] = {};
     alignas(64) Acc piece[std::is_same_v<T, Acc> ? 1 : kWidth * kPiece];
     const Acc* rows[kWidth];
-    for (int i0 = 0; i0 < kc; i0 += kPiece) {
-      const int n = std::min(kPiece, kc - i0);
+    for (int i0 = 0, n = 0; i0 < kc; i0 += n) {
+      n = static_cast<int>(std::min<std::int64_t>(std::min(kPiece, kc - i0), k.run(k0 + i0)));
       for (int i = 0; i < kWidth; ++i) {
         if (i >= width) {
           rows[i] = kZeros;
           continue;
         }
-        const T* row = from + free.at(f0 + i) + k.at(k0) + i0;
+        const T* row = from + free.at(f0 + i) + k.at(k0 + i0);
         if constexpr (std::is_same_v<T, Acc>) {
           rows[i] = row;
         } else {

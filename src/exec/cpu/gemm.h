@@ -23,12 +23,12 @@ class GemmIndex {
   std::int64_t at(std::int64_t i) const {
     return offsets_.empty() ? i * stride_ : offsets_[static_cast<std::size_t>(i)];
   }
-  // True when [first, first + n) lie behind each other in memory.
-  bool contiguous(std::int64_t first, std::int64_t n) const {
-    if (n <= 1) return true;
-    return offsets_.empty() ? stride_ == 1 : runs_[static_cast<std::size_t>(first)] >= n;
+  // How many of the elements from `first` on lie behind each other in memory.
+  std::int64_t run(std::int64_t first) const {
+    if (!offsets_.empty()) return runs_[static_cast<std::size_t>(first)];
+    return stride_ == 1 ? count_ - first : 1;
   }
-  bool unit() const { return contiguous(0, count_); }
+  bool contiguous(std::int64_t first, std::int64_t n) const { return n <= 1 || run(first) >= n; }
 
  private:
   std::int64_t count_ = 0, stride_ = 0;

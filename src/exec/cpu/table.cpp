@@ -1,0 +1,22 @@
+// The list of fast kernels.
+#include <array>
+
+#include "exec/cpu/records.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::array kKernels = {&kEinsumKernel};
+
+}  // namespace
+
+const CpuKernel* find_kernel(std::string_view op) {
+  for (const CpuKernel* kernel : kKernels) {
+    if (op == kernel->op) return kernel;
+  }
+  return nullptr;
+}
+
+std::span<const CpuKernel* const> all_kernels() { return kKernels; }
+
+}  // namespace tessera

@@ -1,0 +1,101 @@
+// Vector helpers shared by the kernels: loads and stores that convert bf16, sums over lanes in a fixed order. Included once per
+// vector target (Highway's convention for such headers).
+#if defined(TESSERA_EXEC_CPU_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_EXEC_CPU_VECTOR_INL_H
+#undef TESSERA_EXEC_CPU_VECTOR_INL_H
+#else
+#define TESSERA_EXEC_CPU_VECTOR_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+
+// One element in the type that kernels compute in, and back (rounded once).
+template <class Acc, class T>
+HWY_INLINE Acc widened(T x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return static_cast<Acc>(std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16));
+  } else {
+    return static_cast<Acc>(x);
+  }
+}
+
+template <class T, class Acc>
+HWY_INLINE T narrowed(Acc x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return bf16(static_cast<float>(x));
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+// A vector of lanes of D from memory of T: the lane type itself, or bf16 for lanes of f32.
+template <class D, class T>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const T* from) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if constexpr (std::is_same_v<T, bf16>) {
+    const hn::Rebind<std::uint16_t, D> narrow;
+    const hn::Rebind<std::uint32_t, D> wide;
+    const auto bits = hn::LoadU(narrow, reinterpret_cast<const std::uint16_t*>(from));
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
+  } else {
+    return hn::LoadU(d, from);
+  }
+}
+
+// Rounds lanes of f32 to the nearest bf16, ties to even, NaN stays NaN; the result keeps the upper half of each lane.
+template <class D, class V>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Rebind<std::uint32_t, D>> bf16_bits(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<std::uint32_t, D> u;
+  const auto bits = hn::BitCast(u, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fffu)));
+  const auto quiet = hn::Or(bits, hn::Set(u, 0x400000u));
+  const auto nan = hn::RebindMask(u, hn::Ne(x, x));
+  (void)d;
+  return hn::IfThenElse(nan, quiet, rounded);
+}
+
+template <class D, class V, class T>
+HWY_INLINE void store(D d, V x, T* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if constexpr (std::is_same_v<T, bf16>) {
+    const hn::Rebind<std::uint16_t, D> narrow;
+    const hn::Rebind<std::int32_t, D> wide;
+    // 0 .. 0xffff fits an i32, and the demotion saturates only beyond that.
+    const auto upper = hn::BitCast(wide, hn::ShiftRight<16>(bf16_bits(d, x)));
+    hn::StoreU(hn::DemoteTo(narrow, upper), narrow, reinterpret_cast<std::uint16_t*>(to));
+  } else {
+    hn::StoreU(x, d, to);
+  }
+}
+
+// Pairwise over the lanes, always in the same order.
+template <class D, class V>
+HWY_INLINE hwy::HWY_NAMESPACE::TFromD<D> sum_lanes(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  using T = hn::TFromD<D>;
+  constexpr std::size_t kLanes = HWY_LANES(T);
+  alignas(64) T lane[kLanes];
+  hn::Store(x, d, lane);
+  for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) lane[i] = static_cast<T>(lane[i] + lane[i + half]);
+  }
+  return lane[0];
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#endif
