@@ -21,8 +21,13 @@ constexpr const Op* kAll[] = {
     &kLogSumExp, &kLogSumExpGrad, &kSoftmax, &kSoftmaxGrad, &kLogSoftmax, &kLayerNorm, &kLayerNormGrad,
     &kLayerNormScaleGrad, &kRmsNorm, &kRmsNormGrad, &kRmsNormScaleGrad, &kCrossEntropy, &kCrossEntropyGrad,
     // Sources and random numbers
+    &kConstant, &kConstantValues, &kRange, &kRandomUniform, &kRandomNormal, &kRandomTruncatedNormal,
+    &kRandomBernoulli, &kDropout,
     // Data movement
+    &kBroadcast, &kTranspose, &kRename, &kReshape, &kSlice, &kPad, &kConcat, &kSplit, &kStack, &kUnstack,
     // Indexing
+    &kOneHot, &kGather, &kScatterAdd, &kDynamicSlice, &kUpdateSlice, &kTopK, &kTopKLocal, &kTopKMerge,
+    &kCumsum, &kCumsumTotals, &kCumsumPrefix, &kCumsumFrom,
 };
 
 }  // namespace

@@ -94,4 +94,40 @@ extern const Op kRmsNormScaleGrad;
 extern const Op kCrossEntropy;
 extern const Op kCrossEntropyGrad;
 
+// Sources and random numbers (source.cpp, random.cpp)
+extern const Op kConstant;
+extern const Op kConstantValues;
+extern const Op kRange;
+extern const Op kRandomUniform;
+extern const Op kRandomNormal;
+extern const Op kRandomTruncatedNormal;
+extern const Op kRandomBernoulli;
+extern const Op kDropout;
+
+// Data movement (movement.cpp, resize.cpp, reshape.cpp)
+extern const Op kBroadcast;
+extern const Op kTranspose;
+extern const Op kRename;
+extern const Op kReshape;
+extern const Op kSlice;
+extern const Op kPad;
+extern const Op kConcat;
+extern const Op kSplit;
+extern const Op kStack;
+extern const Op kUnstack;
+
+// Indexing (index.cpp, dynamic_slice.cpp, top_k.cpp, cumsum.cpp)
+extern const Op kOneHot;
+extern const Op kGather;
+extern const Op kScatterAdd;
+extern const Op kDynamicSlice;
+extern const Op kUpdateSlice;
+extern const Op kTopK;
+extern const Op kTopKLocal;
+extern const Op kTopKMerge;
+extern const Op kCumsum;
+extern const Op kCumsumTotals;
+extern const Op kCumsumPrefix;
+extern const Op kCumsumFrom;
+
 }  // namespace tessera
