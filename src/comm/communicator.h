@@ -35,9 +35,9 @@ struct CollectivePlan {
   std::string what;  // whose, for messages: "'ffn/wi' (model.cc:88)"
   DType dtype = DType::F32;
   Combine combine = Combine::None;
-  std::int64_t bytes = 0;     // payload, the same number on every member
-  std::vector<int> group;     // all members, ascending, this rank included
-  std::vector<Piece> pieces;  // what this rank takes
+  std::int64_t bytes = 0;       // payload, the same number on every member
+  std::vector<int> group{};     // all members, ascending, this rank included
+  std::vector<Piece> pieces{};  // what this rank takes
 };
 
 // A plan that a backend made ready. Make one per program step; it may be in flight once at a time.
