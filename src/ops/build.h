@@ -57,4 +57,7 @@ inline Tensor widened(const Tensor& x) { return cast(x, wide_type(x.dtype())); }
 // is -inf and not NaN.
 double lowest_of(DType type);
 
+// log_sum_exp from primitives, for expansions; x is f32 or f64.
+Tensor stable_log_sum_exp(const Tensor& x, const std::string& dim);
+
 }  // namespace tessera

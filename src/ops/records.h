@@ -79,7 +79,7 @@ extern const Op kReduceAny;
 extern const Op kReduceAll;
 extern const Op kArgmax;
 
-// Normalisation and losses (softmax.cpp, norm.cpp, norm_grad.cpp, cross_entropy.cpp)
+// Normalisation and losses (softmax.cpp, rms_norm.cpp, layer_norm.cpp, cross_entropy.cpp)
 extern const Op kLogSumExp;
 extern const Op kLogSumExpGrad;
 extern const Op kSoftmax;

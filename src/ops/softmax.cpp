@@ -111,9 +111,7 @@ struct Shifted {
   Tensor max, shifted, exps, sum;
 };
 
-Shifted shift(ExpandContext& c) {
-  const std::string& dim = dim_attr(c.call);
-  const Tensor x = widened(c.inputs[0]);
+Shifted shift(const Tensor& x, const std::string& dim) {
   Shifted s;
   s.max = maximum(stop_gradient(reduce_max(x, {dim})), scalar_like(x, lowest_of(x.dtype())));
   s.shifted = x - s.max;
@@ -131,18 +129,17 @@ Tensor or_one(const Tensor& sum) {
 }
 
 std::vector<Tensor> expand_softmax(ExpandContext& c) {
-  const Shifted s = shift(c);
+  const Shifted s = shift(widened(c.inputs[0]), dim_attr(c.call));
   return {narrowed(c, div(s.exps, or_one(s.sum)))};
 }
 
 std::vector<Tensor> expand_log_softmax(ExpandContext& c) {
-  const Shifted s = shift(c);
+  const Shifted s = shift(widened(c.inputs[0]), dim_attr(c.call));
   return {narrowed(c, sub(s.shifted, log(or_one(s.sum))))};
 }
 
 std::vector<Tensor> expand_log_sum_exp(ExpandContext& c) {
-  const Shifted s = shift(c);
-  return {narrowed(c, add(log(s.sum), s.max))};
+  return {narrowed(c, stable_log_sum_exp(widened(c.inputs[0]), dim_attr(c.call)))};
 }
 
 std::vector<Tensor> expand_softmax_grad(ExpandContext& c) {
@@ -259,6 +256,11 @@ constinit const Op kLogSumExpGrad{
                                  {.in = {"bf16[rows:4;cols:2]", "bf16[cols:2]", "bf16[cols:2]"}}};
     },
 };
+
+Tensor stable_log_sum_exp(const Tensor& x, const std::string& dim) {
+  const Shifted s = shift(x, dim);
+  return add(log(s.sum), s.max);
+}
 
 Tensor softmax(Arg x, const std::string& dim) { return make(kSoftmax, {x}, {{"dim", dim}}); }
 Tensor log_softmax(Arg x, const std::string& dim) { return make(kLogSoftmax, {x}, {{"dim", dim}}); }
