@@ -1,0 +1,233 @@
+#include "support/simulate.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "spmd/pieces.h"
+#include "support/evaluate.h"
+
+namespace tessera::testing {
+namespace {
+
+double identity_of(Reduction r) {
+  if (r == Reduction::Max) return -std::numeric_limits<double>::infinity();
+  if (r == Reduction::Min) return std::numeric_limits<double>::infinity();
+  return 0;
+}
+
+double combine(Reduction r, double a, double b) {
+  if (r == Reduction::Max) return std::isnan(a) || std::isnan(b) ? std::nan("") : std::max(a, b);
+  if (r == Reduction::Min) return std::isnan(a) || std::isnan(b) ? std::nan("") : std::min(a, b);
+  return a + b;
+}
+
+class Simulator {
+ public:
+  Simulator(const Program& program, const SimulateOptions& options)
+      : p_(program), o_(options), ranks_(program.mesh.ranks()) {
+    for (int r = 0; r < ranks_; ++r) {
+      bound_.push_back(bind(p_, r));
+      buffers_.emplace_back();
+      for (std::size_t v = 0; v < p_.values.size(); ++v) {
+        buffers_.back().emplace_back(p_.values[v].view_of >= 0 ? Type{Shape{}, DType::Bool}
+                                                               : bound_.back().local[v]);
+        // Unwritten memory must not look right by chance.
+        std::memset(buffers_.back()[v].bytes.data(), 0x5a, buffers_.back()[v].bytes.size());
+      }
+    }
+  }
+
+  Simulated run() {
+    for (std::size_t v = 0; v < p_.values.size(); ++v) load_outside(v);
+    for (const Step& step : p_.steps) {
+      for (int r = 0; r < ranks_; ++r) run_step(step, r);
+    }
+    Simulated result;
+    for (int id : p_.fetches) {
+      std::string mismatch;
+      result.fetches.push_back(whole(id, &mismatch));
+      if (result.replica_mismatch.empty()) result.replica_mismatch = mismatch;
+    }
+    for (const auto& [name, id] : assigned_) result.assigned[name] = whole(id, nullptr);
+    return result;
+  }
+
+ private:
+  const ProgramValue& at(int id) const { return p_.values[static_cast<std::size_t>(id)]; }
+  int base(int id) const {
+    while (at(id).view_of >= 0) id = at(id).view_of;
+    return id;
+  }
+  Array& buffer(int rank, int id) {
+    return buffers_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(base(id))];
+  }
+  View view(int rank, int id) {
+    return make_view(buffer(rank, id).bytes.data(), at(id).type,
+                     bound_[static_cast<std::size_t>(rank)].boxes[static_cast<std::size_t>(id)]);
+  }
+
+  void load_outside(std::size_t v) {
+    const ProgramValue& value = p_.values[v];
+    if (value.kind == ProgramValue::Kind::Temp) return;
+    Array full;
+    if (value.kind == ProgramValue::Kind::Feed) {
+      full = o_.feeds.at(value.variable);
+    } else if (auto it = o_.variables.find(value.variable); it != o_.variables.end()) {
+      full = it->second;
+    } else {
+      full = initial_array(*o_.graph->find_variable(value.variable), value.type, o_.seed);
+    }
+    for (int r = 0; r < ranks_; ++r) {
+      const Box& box = bound_[static_cast<std::size_t>(r)].boxes[v];
+      buffers_[static_cast<std::size_t>(r)][v] = part_of(full, box);
+      for (int axis : value.placement.pending_axes()) {
+        if (p_.mesh.coordinates(r)[static_cast<std::size_t>(axis)] != 0) fill(r, static_cast<int>(v), 0);
+      }
+    }
+  }
+
+  void fill(int rank, int id, double value) {
+    Array& b = buffer(rank, id);
+    for (std::int64_t i = 0; i < b.size(); ++i) b.set(i, value);
+  }
+
+  void run_step(const Step& step, int rank) {
+    switch (step.kind) {
+      case Step::Kind::Run:
+        return run_op_step(step, rank);
+      case Step::Kind::Fused:
+        return run_fused(step, rank);
+      case Step::Kind::Fill:
+        return fill(rank, step.out[0], step.fill);
+      case Step::Kind::Copy:
+        for (const Move& move : step.moves) copy_own(move, step, rank);
+        return;
+      case Step::Kind::Slice:
+        return slice(step, rank);
+      case Step::Kind::Start:
+        return;
+      case Step::Kind::Wait:
+        return collective(step, rank);
+      case Step::Kind::Assign:
+        assigned_[at(step.out[0]).variable] = step.in[0];
+        return;
+      case Step::Kind::Free:
+        return;
+    }
+  }
+
+  void run_op_step(const Step& step, int rank) {
+    std::vector<View> in, out;
+    for (int id : step.in) in.push_back(view(rank, id));
+    for (int id : step.out) out.push_back(view(rank, id));
+    KernelContext context{step.call, in, out, o_.seed, o_.step, &step.key};
+    run_reference(*step.call.op, context);
+  }
+
+  void run_fused(const Step& step, int rank) {
+    std::vector<View> in, out;
+    for (int id : step.in) in.push_back(view(rank, id));
+    for (int id : step.out) out.push_back(view(rank, id));
+    run_scalar(step.code, in, out);
+  }
+
+  void copy_own(const Move& move, const Step& step, int rank) {
+    const ProgramValue &from = at(step.in[0]), &to = at(step.out[0]);
+    for (const CopyPiece& piece :
+         pieces_for(p_.mesh, move, from.type.shape, from.placement, to.type.shape, to.placement, rank)) {
+      if (piece.peer == rank) copy_piece(piece, {rank}, Reduction::None, step.in[0], step.out[0], rank);
+    }
+  }
+
+  void slice(const Step& step, int rank) {
+    const ProgramValue &from = at(step.in[0]), &to = at(step.out[0]);
+    std::vector<int> here = p_.mesh.coordinates(rank);
+    for (std::size_t a = 0; a < here.size(); ++a) {
+      bool made_pending =
+          to.placement.pending[a] != Reduction::None && from.placement.pending[a] == Reduction::None;
+      if (made_pending && here[a] != 0) return fill(rank, step.out[0], identity_of(to.placement.pending[a]));
+    }
+    copy_own(identity_move(from.type.shape), step, rank);
+  }
+
+  void collective(const Step& step, int rank) {
+    const ProgramValue &from = at(step.in[0]), &to = at(step.out[0]);
+    const Collective& c = step.collective;
+    for (const CopyPiece& piece :
+         pieces_for(p_.mesh, c.move, from.type.shape, from.placement, to.type.shape, to.placement, rank)) {
+      std::vector<int> members = c.reduce == Reduction::None ? std::vector<int>{piece.peer}
+                                                             : p_.mesh.group(c.reduce_axes, piece.peer);
+      std::vector<int> group = p_.mesh.group(c.axes, rank);
+      for (int m : members) {
+        if (std::find(group.begin(), group.end(), m) == group.end()) {
+          throw std::logic_error(
+              fmt::format("'{}' reads from rank {} outside the group of rank {}", step.name, m, rank));
+        }
+      }
+      copy_piece(piece, members, c.reduce, step.in[0], step.out[0], rank);
+    }
+  }
+
+  void copy_piece(const CopyPiece& piece, const std::vector<int>& members, Reduction reduce, int in, int out,
+                  int rank) {
+    Array& to = buffer(rank, out);
+    for_each_index(piece.extent, [&](std::span<const std::int64_t> index) {
+      std::int64_t f = piece.from, t = piece.to;
+      for (std::size_t d = 0; d < index.size(); ++d) {
+        f += index[d] * piece.from_stride[d];
+        t += index[d] * piece.to_stride[d];
+      }
+      double sum = buffer(members[0], in).at(f);
+      for (std::size_t m = 1; m < members.size(); ++m)
+        sum = combine(reduce, sum, buffer(members[m], in).at(f));
+      to.set(t, sum);
+    });
+  }
+
+  // The whole tensor; pending axes are reduced. Replicas that differ are reported.
+  Array whole(int id, std::string* mismatch) {
+    const ProgramValue& value = at(id);
+    Array full(value.type);
+    std::memset(full.bytes.data(), 0, full.bytes.size());
+    std::map<std::string, Array> seen;
+    for (int r = 0; r < ranks_; ++r) {
+      const Box& box = bound_[static_cast<std::size_t>(r)].boxes[static_cast<std::size_t>(id)];
+      Array local = buffer(r, id);
+      local.type = bound_[static_cast<std::size_t>(r)].local[static_cast<std::size_t>(id)];
+      std::vector<int> pending = value.placement.pending_axes();
+      if (!pending.empty()) {
+        std::vector<int> members = p_.mesh.group(pending, r);
+        for (std::int64_t i = 0; i < local.size(); ++i) {
+          double sum = 0;
+          for (int m : members) sum += buffer(m, id).at(i);
+          local.set(i, sum);
+        }
+      }
+      auto [it, fresh] = seen.emplace(to_string(box), local);
+      if (!fresh && mismatch != nullptr && mismatch->empty() && !same_bits(it->second, local)) {
+        *mismatch =
+            fmt::format("'{}' differs between replicas of {} (rank {})", value.name, to_string(box), r);
+      }
+      if (!box.empty()) put_part(full, local, box);
+    }
+    return full;
+  }
+
+  const Program& p_;
+  const SimulateOptions& o_;
+  int ranks_;
+  std::vector<BoundProgram> bound_;
+  std::vector<std::vector<Array>> buffers_;
+  std::map<std::string, int> assigned_;
+};
+
+}  // namespace
+
+Simulated simulate(const Program& program, const SimulateOptions& options) {
+  return Simulator(program, options).run();
+}
+
+}  // namespace tessera::testing
