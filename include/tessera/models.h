@@ -62,12 +62,12 @@ void check(const TransformerConfig& config);
 
 // --- training and evaluation ----------------------------------------------------------------------------------------
 
-enum class Mode : std::uint8_t {
+enum class ModelMode : std::uint8_t {
   Train,
   Evaluate,   // no dropout, label smoothing, z-loss or recomputation: the loss is nats
 };
 
-struct BatchShape {
+struct ModelShape {
   std::int64_t batch = 1;
   std::int64_t source_length = 0;        // encoder_decoder
   std::int64_t target_length = 1;
@@ -78,21 +78,21 @@ struct BatchShape {
 
 // Inputs, all i32 but the weights:
 //   source [batch,length], target [batch,length]                    0 is padding
-//   source_segment, target_segment [batch,length]                   packed: equal numbers see each other, 0 is padding
-//   source_position, target_position [batch,length]                 packed, learned or sinusoidal positions
-//   target_weight [batch,length], f32 (f64 for f64 activations)     explicit_weights
+//   source_segment, segment [batch,length]                          packed: equal numbers see each other, 0 is padding
+//   source_position, position [batch,length]                        packed, learned or sinusoidal: from 0 in a segment
+//   weight [batch,length], f32 (f64 for f64 activations)            explicit_weights
 //   target_input [batch,length]                                     explicit_inputs
-// The language model has the target_... ones only.
+// The language model has no source_... ones.
 struct TransformerOutputs {
   nn::Loss loss;
   Tensor correct;                        // scalar: weight of the tokens whose largest logit is the label's
   Tensor logits;                         // [batch, length, vocab] in the activations' type
 };
-TransformerOutputs build_transformer_loss(Graph& graph, const TransformerConfig& config, const BatchShape& shape,
-                                          Mode mode = Mode::Train, Where where = Where::current());
+TransformerOutputs build_transformer_loss(Graph& graph, const TransformerConfig& config, const ModelShape& shape,
+                                          ModelMode mode = ModelMode::Train, Where where = Where::current());
 
-// Logits alone, in Evaluate mode; the same inputs without target_weight. (With explicit_inputs, `target` is not needed.)
-Tensor build_logits(Graph& graph, const TransformerConfig& config, const BatchShape& shape,
+// Logits alone, in Evaluate mode; the same inputs without weight. (With explicit_inputs, `target` is not needed.)
+Tensor build_logits(Graph& graph, const TransformerConfig& config, const ModelShape& shape,
                     Where where = Where::current());
 
 // --- decoding -------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ struct FeedForwardOptions {
   double dropout = 0;            // on the hidden layer
   Strings dropout_shared;        // dimensions along which its mask is the same
 };
-// Parameters: NAME/wi (gated: NAME/wi_0, NAME/wi_1, ...) [d_model, d_ff] and NAME/wo [d_ff, d_model].
+// Parameters (with an empty name, of the current scope): NAME/wi (gated: NAME/wi_0, NAME/wi_1, ...) [d_model, d_ff] and NAME/wo [d_ff, d_model].
 Tensor feed_forward(Arg x, const std::string& name, const FeedForwardOptions& options);
 
 // --- embedding --------------------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ Tensor feed_forward(Arg x, const std::string& name, const FeedForwardOptions& op
   TESSERA_CHECK(!options.activations.empty(), "feed-forward '{}': name at least one activation ({})", name,
                 to_string(Location(x.where)));
   Graph& graph = x.tensor.graph();
-  const Graph::Scope scope(graph, name, x.where);
+  std::optional<Graph::Scope> scope;
+  if (!name.empty()) scope.emplace(graph, name, x.where);
   const DType dtype = x.tensor.dtype();
   const Dim d_model = x.tensor.dim("d_model");
   const Shape hidden = x.tensor.shape().without("d_model").with(options.d_ff);
