@@ -73,7 +73,8 @@ class Communicator {
 
   // Returns when the result is in `out` and no member still reads this rank's `in`. Throws SystemError:
   // NoProgress when a member did not arrive within the deadline, Disagree when members started different
-  // collectives, PeerLost when another rank failed.
+  // collectives, PeerLost when another rank failed; others may then read buffers and prepared collectives until
+  // every rank has left the run.
   virtual void wait(const Ticket& ticket) = 0;
 
   // Every rank of `group` (ascending, this one included) calls it; none returns before all called. Counts as
