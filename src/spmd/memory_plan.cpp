@@ -1,0 +1,231 @@
+// Where every value lives in a rank's arena.
+//
+// A buffer holds a value with all its views, and what is computed over it in place. It lives from the first
+// step that writes it (a collective's result: from the Start, because a backend may receive early) to the
+// last that reads it (a collective's input: to the Wait). Feeds live from the beginning, fetches to the end.
+// Offsets come from greedy best fit, largest buffers first.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+#include "tessera/program.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+
+std::int64_t rounded(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct Buffer {
+  std::int64_t size = 0;
+  int first = std::numeric_limits<int>::max(), last = -1;
+  std::int64_t offset = -1;
+};
+
+class Planner {
+ public:
+  Planner(const Program& program, const Target& target) : p_(program), target_(target) {}
+
+  MemoryPlan run() {
+    find_lifetimes();
+    reuse_in_place();
+    add_workspaces();
+    MemoryPlan plan;
+    measure(plan);
+    plan.arena_bytes = place();
+    for (int b : buffer_of_) plan.offset.push_back(b < 0 ? -1 : offset_of(b));
+    for (int b : workspace_of_) plan.step_workspace_offset.push_back(b < 0 ? -1 : offset_of(b));
+    return plan;
+  }
+
+ private:
+  const ProgramValue& value(int id) const { return p_.values[static_cast<std::size_t>(id)]; }
+  Buffer& buffer(int b) { return buffers_[static_cast<std::size_t>(b)]; }
+  std::int64_t offset_of(int b) const { return buffers_[static_cast<std::size_t>(b)].offset; }
+  int& buffer_of(int id) { return buffer_of_[static_cast<std::size_t>(id)]; }
+
+  int base(int id) const {
+    while (value(id).view_of >= 0) id = value(id).view_of;
+    return id;
+  }
+
+  Type largest_local(int id) const {
+    std::vector<Dim> dims = value(id).type.shape.dims();
+    for (std::size_t d = 0; d < dims.size(); ++d)
+      dims[d].size = largest_part(p_.mesh, value(id).placement.cuts[d], dims[d].size);
+    return {Shape(std::move(dims)), value(id).type.dtype};
+  }
+
+  void touch(int id, int step) {
+    const int b = buffer_of(id);
+    if (b < 0) return;
+    buffer(b).first = std::min(buffer(b).first, step);
+    buffer(b).last = std::max(buffer(b).last, step);
+  }
+
+  void find_lifetimes() {
+    const int count = static_cast<int>(p_.values.size()), steps = static_cast<int>(p_.steps.size());
+    buffer_of_.assign(p_.values.size(), -1);
+    for (int id = 0; id < count; ++id) {
+      if (value(base(id)).kind == ProgramValue::Kind::Variable) continue;
+      if (base(id) == id) {
+        buffer_of(id) = static_cast<int>(buffers_.size());
+        buffers_.emplace_back();
+      } else {
+        buffer_of(id) = buffer_of(base(id));
+      }
+      Buffer& b = buffer(buffer_of(id));
+      b.size = std::max(b.size, rounded(largest_local(id).bytes()));
+      if (value(id).kind == ProgramValue::Kind::Feed) touch(id, 0);
+    }
+    for (int s = 0; s < steps; ++s) {
+      const Step& step = p_.steps[static_cast<std::size_t>(s)];
+      if (step.kind == Step::Kind::Free) continue;
+      for (int id : step.in) touch(id, s);
+      for (int id : step.out) touch(id, s);
+    }
+    for (int id : p_.fetches) touch(id, std::max(0, steps - 1));
+  }
+
+  // A step's output takes over the bytes of an input that dies there.
+  void reuse_in_place() {
+    for (int s = 0; s < static_cast<int>(p_.steps.size()); ++s) {
+      const Step& step = p_.steps[static_cast<std::size_t>(s)];
+      if (step.kind != Step::Kind::Run && step.kind != Step::Kind::Fused) continue;
+      for (int o = 0; o < static_cast<int>(step.out.size()); ++o) {
+        for (int i = 0; i < static_cast<int>(step.in.size()); ++i) {
+          if (may_reuse(step, s, i, o)) {
+            merge(step.in[static_cast<std::size_t>(i)], step.out[static_cast<std::size_t>(o)]);
+            break;
+          }
+        }
+      }
+    }
+  }
+
+  bool may_reuse(const Step& step, int s, int i, int o) {
+    const int in = step.in[static_cast<std::size_t>(i)], out = step.out[static_cast<std::size_t>(o)];
+    const int from = buffer_of(in), to = buffer_of(out);
+    if (from < 0 || to < 0 || from == to || buffer(from).last != s || buffer(to).first != s) return false;
+    if (buffer(from).first == s || buffer(from).size != buffer(to).size) return false;
+    return value(in).type == value(out).type &&
+           same_placement(p_.mesh, value(in).type.shape, value(in).placement, value(out).placement) &&
+           target_.in_place(step, i, o);
+  }
+
+  void merge(int in, int out) {
+    const int kept = buffer_of(in), gone = buffer_of(out);
+    buffer(kept).last = std::max(buffer(kept).last, buffer(gone).last);
+    buffer(gone) = {0, 0, -1, 0};
+    for (int& b : buffer_of_)
+      if (b == gone) b = kept;
+  }
+
+  void add_workspaces() {
+    workspace_of_.assign(p_.steps.size(), -1);
+    for (std::size_t s = 0; s < p_.steps.size(); ++s) {
+      const Step& step = p_.steps[s];
+      std::vector<Type> in, out;
+      for (int id : step.in) in.push_back(largest_local(id));
+      for (int id : step.out) out.push_back(largest_local(id));
+      const std::int64_t bytes = rounded(target_.workspace(step, in, out));
+      if (bytes == 0) continue;
+      workspace_of_[s] = static_cast<int>(buffers_.size());
+      buffers_.push_back({bytes, static_cast<int>(s), static_cast<int>(s), -1});
+    }
+  }
+
+  // The largest sum of live bytes, and who lives there.
+  void measure(MemoryPlan& plan) {
+    std::vector<std::int64_t> change(p_.steps.size() + 2, 0);
+    for (const Buffer& b : buffers_) {
+      if (b.last < b.first) continue;
+      change[static_cast<std::size_t>(b.first)] += b.size;
+      change[static_cast<std::size_t>(b.last) + 1] -= b.size;
+    }
+    int peak = 0;
+    std::int64_t live = 0;
+    for (std::size_t s = 0; s < change.size(); ++s) {
+      live += change[s];
+      if (live <= plan.liveness_bound) continue;
+      plan.liveness_bound = live;
+      peak = static_cast<int>(s);
+    }
+    std::vector<char> seen(buffers_.size(), 0);
+    for (int id = 0; id < static_cast<int>(p_.values.size()); ++id) {
+      const int b = buffer_of(id);
+      if (b < 0 || buffer(b).first > peak || buffer(b).last < peak || seen[static_cast<std::size_t>(b)] != 0)
+        continue;
+      seen[static_cast<std::size_t>(b)] = 1;
+      plan.peak_values.push_back(id);
+    }
+    std::stable_sort(plan.peak_values.begin(), plan.peak_values.end(),
+                     [&](int x, int y) { return buffer(buffer_of(x)).size > buffer(buffer_of(y)).size; });
+  }
+
+  // Tries two orders and keeps the smaller arena: by size alone, and by size times lifetime.
+  std::int64_t place() {
+    std::vector<int> by_size;
+    for (int b = 0; b < static_cast<int>(buffers_.size()); ++b)
+      if (buffer(b).last >= buffer(b).first && buffer(b).size > 0) by_size.push_back(b);
+    std::vector<int> by_area = by_size;
+    auto area = [&](int b) {
+      return static_cast<double>(buffer(b).size) * (buffer(b).last - buffer(b).first + 1);
+    };
+    std::stable_sort(by_size.begin(), by_size.end(),
+                     [&](int x, int y) { return buffer(x).size > buffer(y).size; });
+    std::stable_sort(by_area.begin(), by_area.end(), [&](int x, int y) { return area(x) > area(y); });
+    const std::int64_t first = place(by_size), second = place(by_area);
+    if (first > second) return second;
+    place(by_size);
+    return first;
+  }
+
+  std::int64_t place(const std::vector<int>& order) {
+    for (Buffer& b : buffers_) b.offset = b.last >= b.first && b.size == 0 ? 0 : -1;
+    std::vector<int> placed;  // by offset
+    std::int64_t arena = 0;
+    for (int b : order) {
+      buffer(b).offset = best_gap(buffer(b), placed);
+      auto at = std::upper_bound(placed.begin(), placed.end(), b,
+                                 [&](int x, int y) { return buffer(x).offset < buffer(y).offset; });
+      placed.insert(at, b);
+      arena = std::max(arena, buffer(b).offset + buffer(b).size);
+    }
+    return arena;
+  }
+
+  // The tightest gap between buffers that live at the same time; behind the last when none fits.
+  std::int64_t best_gap(const Buffer& wanted, const std::vector<int>& placed) const {
+    std::int64_t end = 0, best = -1, best_size = std::numeric_limits<std::int64_t>::max();
+    for (int other : placed) {
+      const Buffer& b = buffers_[static_cast<std::size_t>(other)];
+      if (b.first > wanted.last || b.last < wanted.first) continue;
+      const std::int64_t gap = b.offset - end;
+      if (gap >= wanted.size && gap < best_size) {
+        best = end;
+        best_size = gap;
+      }
+      end = std::max(end, b.offset + b.size);
+    }
+    return best >= 0 ? best : end;
+  }
+
+  const Program& p_;
+  const Target& target_;
+  std::vector<Buffer> buffers_;
+  std::vector<int> buffer_of_;     // per value; -1: a variable's
+  std::vector<int> workspace_of_;  // per step; -1: none
+};
+
+}  // namespace
+
+MemoryPlan plan_memory(const Program& program, const Target& target) {
+  return Planner(program, target).run();
+}
+
+}  // namespace tessera
