@@ -61,8 +61,8 @@ std::string write_shard(const std::string& folder, int rank, int ranks,
 
 struct CheckpointInfo {
   std::int64_t step = 0;
-  std::string mesh;  // texts for people; loading does not need them
-  std::string layout;
+  std::string mesh = "";  // texts for people; loading does not need them
+  std::string layout = "";
   std::string state = "{}";  // JSON
 };
 
