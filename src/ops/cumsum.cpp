@@ -187,6 +187,25 @@ std::vector<Sample> samples_cumsum() {
   };
 }
 
+std::vector<Sample> samples_totals() {
+  const Attrs attrs = {{"dim", "length"}, {"parts", 3}};
+  return {{.in = {"f32[batch:3;length:7]"}, .attrs = attrs},
+          {.in = {"bf16[length:5;batch:2]"}, .attrs = attrs}};
+}
+
+std::vector<Sample> samples_prefix() {
+  const Attrs attrs = {{"dim", "length__parts"}, {"exclusive", true}, {"reverse", false}};
+  return {{.in = {"f32[batch:3;length__parts:5]"}, .attrs = attrs}};
+}
+
+std::vector<Sample> samples_from() {
+  const Attrs attrs = {{"dim", "length"}, {"exclusive", false}, {"reverse", true}};
+  return {
+      {.in = {"f32[batch:3;length:7]", "f32[batch:3;length__parts:1]"}, .attrs = attrs},
+      {.in = {"bf16[length:5;batch:2]", "f32[batch:2;length__parts:1]"}, .attrs = attrs},
+  };
+}
+
 }  // namespace
 
 const Op kCumsum{
@@ -210,6 +229,7 @@ const Op kCumsumTotals{
     .renames = renames_parts,
     .kernel = kernel_totals,
     .flops = flops_in,
+    .samples = samples_totals,
 };
 
 const Op kCumsumPrefix{
@@ -218,6 +238,7 @@ const Op kCumsumPrefix{
     .infer = infer_same,
     .role = role_whole_dim,
     .kernel = kernel_cumsum,
+    .samples = samples_prefix,
 };
 
 const Op kCumsumFrom{
@@ -226,6 +247,7 @@ const Op kCumsumFrom{
     .infer = infer_from,
     .aligned = renames_parts,
     .kernel = kernel_from,
+    .samples = samples_from,
 };
 
 Tensor cumsum(Arg x, const std::string& dim, bool exclusive, bool reverse) {

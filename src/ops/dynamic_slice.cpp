@@ -133,10 +133,6 @@ Role role_update_slice(const Call& call, int input, const std::string& dim) {
   return input == 1 && smaller ? Role::Whole : Role::Map;
 }
 
-bool linear_in_values(const Call&, int input) {
-  return input < 2;
-}
-
 void kernel_update_slice(KernelContext& ctx) {
   const View &in = ctx.in[0], &update = ctx.in[1], &out = ctx.out[0];
   const std::string& dim = ctx.call.attrs.text("dim");
@@ -191,7 +187,6 @@ const Op kUpdateSlice{
     .infer = infer_update_slice,
     .role = role_update_slice,
     .resized = resized_dim,
-    .linear = linear_in_values,
     .grad = grad_update_slice,
     .kernel = kernel_update_slice,
     .flops = no_flops,

@@ -249,6 +249,19 @@ std::vector<Sample> samples_top_k() {
   };
 }
 
+std::vector<Sample> samples_local() {
+  const Attrs attrs = {{"dim", "vocab"}, {"k", Shape{{"k", 2}}}, {"parts", 3}};
+  return {{.in = {"f32[batch:3;vocab:7]"}, .attrs = attrs}, {.in = {"i32[vocab:5;batch:2]"}, .attrs = attrs}};
+}
+
+std::vector<Sample> samples_merge() {
+  const Attrs attrs = {{"dim", "vocab__parts"}, {"k", Shape{{"k", 2}}}};
+  return {
+      {.in = {"f32[batch:3;vocab__parts:3;k:2]", "i32[batch:3;vocab__parts:3;k:2]"}, .attrs = attrs},
+      {.in = {"i32[vocab__parts:2;batch:5;k:2]", "i32[vocab__parts:2;batch:5;k:2]"}, .attrs = attrs},
+  };
+}
+
 }  // namespace
 
 const Op kTopK{
@@ -278,6 +291,7 @@ const Op kTopKLocal{
     .renames = renames_parts,
     .kernel = kernel_top_k,
     .flops = flops_top_k,
+    .samples = samples_local,
 };
 
 const Op kTopKMerge{
@@ -287,6 +301,7 @@ const Op kTopKMerge{
     .role = role_merge,
     .kernel = kernel_merge,
     .flops = flops_top_k,
+    .samples = samples_merge,
 };
 
 TopK top_k(Arg x, const std::string& dim, const Dim& k) {
