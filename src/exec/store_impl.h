@@ -1,0 +1,51 @@
+// The inside of a Store: which shards of which variables this process holds.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "tessera/session.h"
+
+namespace tessera {
+
+// One buffer, shared by the ranks that hold the same box (and, for pending sums, the same partial).
+struct StoredShard {
+  Box box;
+  std::vector<int> pending;  // coordinates on the pending axes; empty when complete
+  std::vector<int> ranks;    // ascending
+  AlignedBuffer data;
+};
+
+struct StoredVariable {
+  Type type;
+  Variable variable;
+  Placement placement;
+  std::vector<StoredShard> shards;
+  std::vector<int> shard_of_rank;
+
+  StoredShard& shard(int rank) {
+    return shards[static_cast<std::size_t>(shard_of_rank[static_cast<std::size_t>(rank)])];
+  }
+};
+
+struct Store::Impl {
+  Mesh mesh;
+  std::map<std::string, StoredVariable, std::less<>> variables;
+  std::atomic<bool> torn{false};
+
+  // Adds a variable with memory but without values: initialise() fills it. Throws SystemError when there is
+  // no memory.
+  StoredVariable& create(const Variable& variable, const Type& type, const Placement& placement);
+  StoredVariable& get(const std::string& name);  // throws UserError with the nearest name
+};
+
+// Writes the initial values of elements [begin, end) of the shard (row-major in its box). Threads: disjoint
+// ranges in parallel.
+void initialise(StoredVariable& stored, StoredShard& shard, std::uint64_t seed, std::int64_t begin,
+                std::int64_t end);
+
+}  // namespace tessera
