@@ -72,6 +72,7 @@ constinit const Op kAdd{
     .doc = "a + b.",
     .infer = infer_numeric<2>,
     .linear = linear_everywhere,
+    .additive = true,
     .grad =
         [](GradContext& c) {
           set_summed(c, 0, c.dy());
@@ -86,6 +87,7 @@ constinit const Op kSub{
     .doc = "a - b.",
     .infer = infer_numeric<2>,
     .linear = linear_everywhere,
+    .additive = true,
     .grad =
         [](GradContext& c) {
           set_summed(c, 0, c.dy());
@@ -97,9 +99,9 @@ constinit const Op kSub{
 
 constinit const Op kMul{
     .name = "mul",
-    .doc = "a * b; pending sums of a flow through.",
+    .doc = "a * b.",
     .infer = infer_numeric<2>,
-    .linear = linear_first,  // of two linear inputs both would have to be pending, which is right for sums only
+    .linear = linear_everywhere,
     .grad =
         [](GradContext& c) {
           set_product(c, 0, c.in(1));
