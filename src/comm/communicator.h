@@ -73,8 +73,8 @@ class Communicator {
 
   // Returns when the result is in `out` and no member still reads this rank's `in`. Throws SystemError:
   // NoProgress when a member did not arrive within the deadline, Disagree when members started different
-  // collectives, PeerLost when another rank failed; others may then read buffers and prepared collectives until
-  // every rank has left the run.
+  // collectives, PeerLost when another rank failed; others may then read buffers and prepared collectives
+  // until every rank has left the run.
   virtual void wait(const Ticket& ticket) = 0;
 
   // Every rank of `group` (ascending, this one included) calls it; none returns before all called. Counts as
@@ -83,6 +83,9 @@ class Communicator {
 
   // Copies the root's bytes to everyone in the mesh.
   virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
+
+  // Throws SystemError (PeerLost) when the run has ended on another rank.
+  virtual void check() = 0;
 
   // Ends the run on all ranks: every wait throws, with `reason`.
   virtual void abort(const std::string& reason) = 0;

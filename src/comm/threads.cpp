@@ -118,6 +118,38 @@ std::exception_ptr ThreadsWorld::cause() const {
   return cause_;
 }
 
+void ThreadsWorld::throw_peer_lost() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  throw SystemError(fmt::format("stopped because of another failure: {}", first_), ExitCode::PeerLost);
+}
+
+void ThreadsWorld::set_waiting(int waiter, int member) {
+  lines_[static_cast<std::size_t>(waiter)].waits_for.store(member, std::memory_order_release);
+}
+
+void ThreadsWorld::check_member(int waiter, int member, bool overdue, const std::string& where) {
+  const bool left = lines_[static_cast<std::size_t>(member)].left.load(std::memory_order_acquire);
+  if (!failed() && left) {
+    record(std::make_exception_ptr(SystemError(
+        fmt::format("rank {} left the program before {} (rank {} waited for it)", member, where, waiter),
+        ExitCode::NoProgress)));
+  } else if (!failed() && overdue) {
+    const int blocker = blocker_of(member);
+    fail_no_progress({blocker == waiter ? member : blocker}, where);
+  }
+  if (failed()) throw_peer_lost();
+}
+
+// Who the rank waits for, and that one, ...; the rank itself when it does not wait.
+int ThreadsWorld::blocker_of(int rank) const {
+  for (int hops = 0; hops < size(); ++hops) {
+    const int next = lines_[static_cast<std::size_t>(rank)].waits_for.load(std::memory_order_acquire);
+    if (next < 0) break;
+    rank = next;
+  }
+  return rank;
+}
+
 bool ThreadsWorld::waiting(int rank) const {
   return lines_[static_cast<std::size_t>(rank)].waits_for.load(std::memory_order_acquire) >= 0;
 }
@@ -132,12 +164,7 @@ std::vector<int> ThreadsWorld::culprits(int waiter, std::uint64_t target, const 
     const std::uint64_t phase =
         line.slots[number % Communicator::kMaxInFlight].phase.load(std::memory_order_acquire);
     if (member == waiter || phase >= target) continue;
-    int at = member;
-    for (int hops = 0; hops < size(); ++hops) {
-      const int next = lines_[static_cast<std::size_t>(at)].waits_for.load(std::memory_order_acquire);
-      if (next < 0) break;
-      at = next;
-    }
+    const int at = blocker_of(member);
     found.push_back(at == waiter ? member : at);
   }
   std::sort(found.begin(), found.end());

@@ -50,8 +50,16 @@ class ThreadsWorld {
   // The first failure, with "rank 3: " in front of what a rank threw itself. REQUIRES failed().
   std::exception_ptr cause() const;
 
-  // True while the rank waits for others inside a collective.
+  // Rank `waiter` waits for something of `member` outside collectives, until the next call with member -1.
+  void set_waiting(int waiter, int member);
+  // It waited in vain: records who is to blame (the member left, or is overdue at `where`) and throws
+  // PeerLost. Returns when neither is the case yet.
+  void check_member(int waiter, int member, bool overdue, const std::string& where);
+
+  // True while the rank waits for others.
   bool waiting(int rank) const;
+
+  double deadline_seconds() const { return options_.deadline_seconds; }
 
  private:
   friend class ThreadsCommunicator;
@@ -75,6 +83,8 @@ class ThreadsWorld {
   Slot& slot(int rank, std::uint64_t number);
   void wake(Line& line);
   void record(std::exception_ptr error);
+  [[noreturn]] void throw_peer_lost() const;
+  int blocker_of(int rank) const;
   std::vector<int> culprits(int waiter, std::uint64_t target, const std::vector<int>& group,
                             std::uint64_t number) const;
 

@@ -110,6 +110,10 @@ void ThreadsCommunicator::broadcast(void* data, std::size_t bytes, int root) {
   meet(ticket, kDone);
 }
 
+void ThreadsCommunicator::check() {
+  if (world_.failed()) world_.throw_peer_lost();
+}
+
 void ThreadsCommunicator::abort(const std::string& reason) {
   world_.fail(rank_, std::make_exception_ptr(SystemError(reason, ExitCode::PeerLost)));
 }
@@ -170,31 +174,18 @@ void ThreadsCommunicator::sleep(const Ticket& ticket, int member, int phase, dou
   waits_for.store(-1, std::memory_order_release);
 }
 
-void ThreadsCommunicator::throw_peer_lost() {
-  std::string first;
-  {
-    std::lock_guard<std::mutex> lock(world_.mutex_);
-    first = world_.first_;
-  }
-  throw SystemError(fmt::format("stopped because of another failure: {}", first), ExitCode::PeerLost);
-}
-
 void ThreadsCommunicator::give_up(const Ticket& ticket, int phase, int member, bool overdue) {
-  if (world_.failed()) throw_peer_lost();
-  const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
-  ThreadsWorld::Line& line = world_.lines_[static_cast<std::size_t>(member)];
+  if (world_.failed()) world_.throw_peer_lost();
   // The member may have gone on, and left, since we looked at its phase.
+  const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
   if (world_.slot(member, ticket.number).phase.load(std::memory_order_acquire) >= target) return;
-  if (line.left.load(std::memory_order_acquire) && !overdue) {
-    world_.record(std::make_exception_ptr(
-        SystemError(fmt::format("rank {} left the program before {} (rank {} waited for it)", member,
-                                ticket.collective->text(), rank_),
-                    ExitCode::NoProgress)));
-  } else {
-    world_.fail_no_progress(world_.culprits(rank_, target, ticket.collective->plan.group, ticket.number),
-                            ticket.collective->text());
+  if (overdue) {
+    const PreparedCollective& collective = *ticket.collective;
+    world_.fail_no_progress(world_.culprits(rank_, target, collective.plan.group, ticket.number),
+                            collective.text());
+    world_.throw_peer_lost();
   }
-  throw_peer_lost();
+  world_.check_member(rank_, member, false, ticket.collective->text());
 }
 
 void ThreadsCommunicator::check_agreement(const Ticket& ticket, int member) {
@@ -204,7 +195,7 @@ void ThreadsCommunicator::check_agreement(const Ticket& ticket, int member) {
       SystemError(fmt::format("ranks disagree at collective {}: rank {} is at {}; rank {} is at {}",
                               ticket.number, rank_, ticket.collective->text(), member, theirs.text()),
                   ExitCode::Disagree)));
-  throw_peer_lost();
+  world_.throw_peer_lost();
 }
 
 std::span<const void* const> ThreadsCommunicator::inputs_of(const Ticket& ticket,

@@ -21,6 +21,7 @@ class ThreadsCommunicator final : public Communicator {
   void wait(const Ticket& ticket) override;
   void barrier(const PreparedCollective& group) override;
   void broadcast(void* data, std::size_t bytes, int root) override;
+  void check() override;
   void abort(const std::string& reason) override;
   double take_wait_seconds() override;
 
@@ -35,7 +36,6 @@ class ThreadsCommunicator final : public Communicator {
   void await(const Ticket& ticket, int member, int phase);
   void sleep(const Ticket& ticket, int member, int phase, double begin);
   void check_agreement(const Ticket& ticket, int member);
-  [[noreturn]] void throw_peer_lost();
   void give_up(const Ticket& ticket, int phase, int member, bool overdue);
   void take_pieces(const Ticket& ticket);
   void reduce_slice(const Ticket& ticket);
