@@ -46,6 +46,7 @@ struct AdafactorOptions {
   bool parameter_scale = true;
   double epsilon1 = 1e-30, epsilon2 = 1e-3;
   std::int64_t min_factored_size = 128;
+  bool operator==(const AdafactorOptions&) const = default;
 };
 
 // Settings of the parameters whose name matches a glob ('*', '?'); the last matching group that sets a field decides it.
@@ -55,6 +56,7 @@ struct ParameterGroup {
   std::optional<double> rate;            // factor on the learning rate
   std::optional<bool> frozen;            // no gradient, no slots, no update
   std::optional<bool> parameter_scale;   // Adafactor
+  bool operator==(const ParameterGroup&) const = default;
 };
 
 enum class NanPolicy : std::uint8_t {
@@ -73,6 +75,7 @@ struct OptimizerConfig {
   NanPolicy nan = NanPolicy::Stop;
   std::optional<DType> slot_dtype;       // of slots with a dimension; default f32 (f64 for f64 parameters)
   std::vector<ParameterGroup> groups;
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 struct GroupSettings {
