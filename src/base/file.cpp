@@ -16,6 +16,19 @@ void throw_file_error(std::string_view what, const std::string& path, int error)
                                 std::generic_category().message(std::abs(error))));
 }
 
+void write_fully(Vfs& vfs, int handle, const std::string& path, const void* from, std::size_t bytes,
+                 std::uint64_t offset) {
+  const auto* p = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const std::int64_t n = vfs.write_at(handle, p, bytes, offset);
+    if (n == -EINTR) continue;
+    if (n <= 0) throw_file_error("write", path, n == 0 ? ENOSPC : static_cast<int>(n));
+    p += n;
+    bytes -= static_cast<std::size_t>(n);
+    offset += static_cast<std::uint64_t>(n);
+  }
+}
+
 File File::open(Vfs& vfs, const std::string& path) {
   const int handle = vfs.open_to_read(path);
   if (handle < 0) throw_file_error("open", path, handle);
@@ -70,15 +83,7 @@ void File::read_at(void* to, std::size_t bytes, std::uint64_t offset) const {
 }
 
 void File::write_at(const void* from, std::size_t bytes, std::uint64_t offset) {
-  const auto* p = static_cast<const char*>(from);
-  while (bytes > 0) {
-    const std::int64_t n = vfs_->write_at(handle_, p, bytes, offset);
-    if (n == -EINTR) continue;
-    if (n <= 0) throw_file_error("write", path_, n == 0 ? ENOSPC : static_cast<int>(n));
-    p += n;
-    bytes -= static_cast<std::size_t>(n);
-    offset += static_cast<std::uint64_t>(n);
-  }
+  write_fully(*vfs_, handle_, path_, from, bytes, offset);
 }
 
 void File::allocate(std::uint64_t bytes) {
@@ -117,6 +122,12 @@ void write_new_file(Vfs& vfs, const std::string& path, std::string_view text) {
   file.write_at(text.data(), text.size(), 0);
   file.sync();
   file.close();
+}
+
+std::string parent_folder(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 void make_folder(Vfs& vfs, const std::string& path) {

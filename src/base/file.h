@@ -50,6 +50,10 @@ Vfs& real_vfs();
 // "cannot write 'path': No space left on device". `error` is positive or negative errno.
 [[noreturn]] void throw_file_error(std::string_view what, const std::string& path, int error);
 
+// All bytes, through short writes and interruptions; for handles that no File owns.
+void write_fully(Vfs& vfs, int handle, const std::string& path, const void* from, std::size_t bytes,
+                 std::uint64_t offset);
+
 class File {
  public:
   static File open(Vfs& vfs, const std::string& path);    // to read; throws if it is not a regular file
@@ -80,6 +84,9 @@ std::string read_text(Vfs& vfs, const std::string& path, std::uint64_t limit);
 
 // A new file, synced; its name becomes durable with sync_folder.
 void write_new_file(Vfs& vfs, const std::string& path, std::string_view text);
+
+// "a/b" of "a/b/c", "." of "c", "/" of "/c": what to sync to make a name durable.
+std::string parent_folder(const std::string& path);
 
 void make_folder(Vfs& vfs, const std::string& path);  // throws if there is one
 void sync_folder(Vfs& vfs, const std::string& path);

@@ -24,16 +24,17 @@ constexpr const char* kTemporaryPrefix = ".tmp-";
 constexpr const char* kTrashPrefix = ".trash-";
 constexpr const char* kLatestName = "LATEST";
 
-// Makes the missing folders of a path.
+// Makes the missing folders of a path, each durable in its parent.
 void make_folders(Vfs& vfs, const std::string& path) {
-  FileInfo info;
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string part = path.substr(0, slash);
     const int error = vfs.make_folder(part);
+    FileInfo info;
     // Not every existing ancestor may be written, or even be a plain folder: ask for it only where making it
     // failed.
     if (error < 0 && error != -EEXIST && vfs.info(part, info) < 0)
       throw_file_error("make the folder", part, error);
+    if (error == 0) sync_folder(vfs, parent_folder(part));
     if (slash == std::string::npos) return;
   }
 }
@@ -67,9 +68,11 @@ int take_lock(Vfs& vfs, const std::string& dir) {
   }
   if (lock < 0) throw_file_error("lock", path, lock);
   const std::string text = fmt::format("process {} on host {}", ::getpid(), host_name());
-  if (const std::int64_t n = vfs.write_at(lock, text.data(), text.size(), 0); n < 0) {
+  try {
+    write_fully(vfs, lock, path, text.data(), text.size(), 0);
+  } catch (...) {
     vfs.close(lock);
-    throw_file_error("write", path, static_cast<int>(n));
+    throw;
   }
   return lock;
 }

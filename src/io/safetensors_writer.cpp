@@ -16,11 +16,6 @@
 namespace tessera {
 namespace {
 
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
-
 Box whole_box(const SafetensorsTensor& tensor) {
   return {std::vector<std::int64_t>(tensor.shape.size(), 0), tensor.shape};
 }
@@ -107,7 +102,7 @@ void SafetensorsWriter::close() {
     throw_file_error("rename the finished file to", impl_->path, error);
   }
   impl_->in_place = true;
-  sync_folder(impl_->vfs, folder_of(impl_->path));
+  sync_folder(impl_->vfs, parent_folder(impl_->path));
 }
 
 }  // namespace tessera

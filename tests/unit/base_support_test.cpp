@@ -130,6 +130,12 @@ TEST(File, ErrorsNamePathAndReason) {
             "'" + (folder / "a") + "' ends at byte 3 while being read");
 }
 
+TEST(File, ParentFolder) {
+  EXPECT_EQ(parent_folder("a/b/c"), "a/b");
+  EXPECT_EQ(parent_folder("c"), ".");
+  EXPECT_EQ(parent_folder("/c"), "/");
+}
+
 TEST(File, OpensRegularFilesOnly) {
   const TemporaryFolder folder;
   write_new_file(real_vfs(), folder / "a", "x");
