@@ -49,9 +49,12 @@ Tensor through_inverse(const Tensor& d, const Tensor& inverse, const Tensor& cen
 }
 
 std::vector<Type> infer_scale_grad(const Call& call) {
+  TESSERA_CHECK(call.in.size() == 3 || call.in.size() == 4, "{}: takes x, the statistics and dy but has {} inputs ({})",
+                call.op->name, call.in.size(), call.name);
   const Type &x = call.in.front(), &dy = call.in.back();
   check_floating(call, 0);
   TESSERA_CHECK(x == dy, "{}: x is {} but dy is {}", call.op->name, to_string(x), to_string(dy));
+  for (std::size_t i = 1; i + 1 < call.in.size(); ++i) check_dtype(call, i, wide_type(x.dtype));
   broadcast_inputs(call);
   std::vector<Dim> dims;
   for (const std::string& name : call.attrs.texts("output")) {

@@ -99,7 +99,9 @@ void kernel_extreme(KernelContext& c) {
   with_numeric(c.in[0].dtype, [&]<class T>() {
     using Limits = std::numeric_limits<std::int32_t>;
     const bool integer = std::is_same_v<T, std::int32_t>;
-    const double lowest = integer ? Limits::min() : -INFINITY, highest = integer ? Limits::max() : INFINITY;
+    // In double from the start: a float cannot hold the largest i32.
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const double lowest = integer ? Limits::min() : -kInfinity, highest = integer ? Limits::max() : kInfinity;
     fold<T>(
         c.call, c.in[0], c.out[0], kSign > 0 ? lowest : highest,
         [](double best, T x) {
