@@ -59,6 +59,7 @@ TEST_P(Record, RunsOnEverySampleInEveryType) {
 
 TEST_P(Record, RunsWithEmptyDimensions) {
   for (const SampleCase& c : cases_of(op())) {
+    if (depends_on_parts(c)) continue;  // there are never 0 parts
     for (const Dim& d : input_dims(c.call())) {
       const auto empty = resized(c, d.name, d.size, 0);
       if (!empty) continue;

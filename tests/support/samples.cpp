@@ -148,6 +148,10 @@ std::vector<Array> run_expansion(const Call& call, const std::vector<Array>& inp
   return evaluate(call.op->expand(context), options);
 }
 
+bool depends_on_parts(const SampleCase& c) {
+  return c.op->aligned || c.attrs.has("parts");
+}
+
 std::vector<Dim> input_dims(const Call& call) {
   std::vector<Dim> dims;
   for (const Type& type : call.in) {

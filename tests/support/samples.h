@@ -45,6 +45,10 @@ std::vector<Array> inputs_of(const SampleCase& c, Fill fill, std::uint64_t seed 
 // Outputs of the record's `expand`, evaluated node by node.
 std::vector<Array> run_expansion(const Call& call, const std::vector<Array>& inputs);
 
+// Records that only make sense inside an expansion that splits a dimension (their results depend on the
+// number of parts): the tests of the expanded op cover them.
+bool depends_on_parts(const SampleCase& c);
+
 // Names of all dimensions of the inputs, with their sizes, each pair once.
 std::vector<Dim> input_dims(const Call& call);
 
