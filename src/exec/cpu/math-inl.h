@@ -1,0 +1,100 @@
+// Elementary functions on vectors of f32, with the special values of the C library: NaN stays NaN, exp overflows to infinity,
+// log(0) is -infinity. Errors are at most 4 units in the last place. Included once per vector target.
+#if defined(TESSERA_EXEC_CPU_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_EXEC_CPU_MATH_INL_H
+#undef TESSERA_EXEC_CPU_MATH_INL_H
+#else
+#define TESSERA_EXEC_CPU_MATH_INL_H
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+
+template <class D, class V>
+HWY_INLINE V keep_nan(V x, V result) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::IfThenElse(hn::Eq(x, x), result, x);
+}
+
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_exp(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V top = hn::Set(d, 88.72283f);  // the largest float whose exponential is finite
+  const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  const V finite = hn::Exp(d, hn::Min(x, top));
+  return keep_nan<D>(x, hn::IfThenElse(hn::Gt(x, top), infinity, finite));
+}
+
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_expm1(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V top = hn::Set(d, 88.72283f);
+  const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  const V finite = hn::Expm1(d, hn::Min(x, top));
+  return keep_nan<D>(x, hn::IfThenElse(hn::Gt(x, top), infinity, finite));
+}
+
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_log(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V zero = hn::Zero(d), infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  V y = hn::Log(d, x);
+  y = hn::IfThenElse(hn::Eq(x, infinity), infinity, y);
+  y = hn::IfThenElse(hn::Eq(x, zero), hn::Neg(infinity), y);
+  y = hn::IfThenElse(hn::Lt(x, zero), hn::Set(d, std::numeric_limits<float>::quiet_NaN()), y);
+  return keep_nan<D>(x, y);
+}
+
+// log(1 + x) is x times log(u) / (u - 1), where u is 1 + x as rounded: both factors' errors cancel.
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_log1p(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V one = hn::Set(d, 1.0f), infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  const V u = hn::Add(x, one);
+  const V y = hn::Mul(vector_log(d, u), hn::Div(x, hn::Sub(u, one)));
+  const auto small = hn::Eq(u, one);
+  const auto edge = hn::Or(hn::Eq(x, infinity), hn::Le(u, hn::Zero(d)));
+  return hn::IfThenElse(small, x, hn::IfThenElse(edge, vector_log(d, u), y));
+}
+
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_tanh(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V limit = hn::Set(d, 10.0f);  // beyond, tanh rounds to 1
+  return keep_nan<D>(x, hn::Tanh(d, hn::Clamp(x, hn::Neg(limit), limit)));
+}
+
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_sigmoid(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V one = hn::Set(d, 1.0f);
+  return hn::Div(one, hn::Add(one, vector_exp(d, hn::Neg(x))));
+}
+
+// A rational function, fitted to erf on [-4, 4]; beyond, erf rounds to 1.
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_erf(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  constexpr float kTop[] = {-2.72614225801306e-10f, 2.77068142495902e-08f,  -2.10102402082508e-06f, -5.69250639462346e-05f,
+                            -7.34990630326855e-04f, -2.95459980854025e-03f, -1.60960333262415e-02f};
+  constexpr float kBottom[] = {-1.45660718464996e-05f, -2.13374055278905e-04f, -1.68282697438203e-03f,
+                               -7.37332916720468e-03f, -1.42647390514189e-02f};
+  const V limit = hn::Set(d, 4.0f);
+  const V t = hn::Clamp(x, hn::Neg(limit), limit), square = hn::Mul(t, t);
+  V top = hn::Set(d, kTop[0]), bottom = hn::Set(d, kBottom[0]);
+  for (int i = 1; i < 7; ++i) top = hn::MulAdd(top, square, hn::Set(d, kTop[i]));
+  for (int i = 1; i < 5; ++i) bottom = hn::MulAdd(bottom, square, hn::Set(d, kBottom[i]));
+  return keep_nan<D>(x, hn::Div(hn::Mul(t, top), bottom));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#endif
