@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <set>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -13,27 +12,81 @@ namespace tessera {
 
 using nlohmann::json;
 
-json parse_strict_json(std::string_view text, const std::string& path) {
-  constexpr int kMostDepth = 32;
-  const auto fail = [&](const std::string& reason) {
-    throw UserError(fmt::format("'{}': {}", printable(path), reason), ExitCode::BadData);
-  };
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const json::parser_callback_t watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMostDepth) fail("JSON nested too deeply");
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      fail(fmt::format("the key '{}' occurs twice in one object", printable(value.get<std::string>())));
+namespace {
+
+// Builds the value as the parser reports its pieces. The library's own parser with a callback would do, but
+// it looks through the whole array at the end of every element.
+class StrictBuilder final : public nlohmann::json_sax<json> {
+ public:
+  explicit StrictBuilder(const std::string& path) : path_(path) {}
+
+  json take() { return std::move(root_); }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(std::int64_t value) override { return put(value); }
+  bool number_unsigned(std::uint64_t value) override { return put(value); }
+  bool number_float(double value, const std::string&) override { return put(value); }
+  bool string(std::string& value) override { return put(std::move(value)); }
+  bool binary(json::binary_t&) override { return false; }  // JSON text has none
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    if (open_.back()->contains(name)) {
+      fail(fmt::format("the key '{}' occurs twice in one object", printable(name)));
     }
+    key_ = std::move(name);
     return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::parse_error& e) {
-    fail(fmt::format("no valid JSON at byte {}", e.byte));
   }
-  return {};
+  bool parse_error(std::size_t position, const std::string&, const json::exception&) override {
+    fail(fmt::format("no valid JSON at byte {}", position));
+  }
+
+ private:
+  static constexpr std::size_t kMostDepth = 32;
+
+  [[noreturn]] void fail(const std::string& reason) const {
+    throw UserError(fmt::format("'{}': {}", printable(path_), reason), ExitCode::BadData);
+  }
+
+  json* add(json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    json& parent = *open_.back();
+    if (parent.is_object()) return &(parent[key_] = std::move(value));
+    parent.push_back(std::move(value));
+    return &parent.back();
+  }
+  bool put(json value) {
+    add(std::move(value));
+    return true;
+  }
+  bool open(json value) {
+    if (open_.size() >= kMostDepth) fail("JSON nested too deeply");
+    open_.push_back(add(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& path_;
+  json root_;
+  std::vector<json*> open_;  // the objects and arrays around the place, outermost first
+  std::string key_;
+};
+
+}  // namespace
+
+json parse_strict_json(std::string_view text, const std::string& path) {
+  StrictBuilder builder(path);
+  json::sax_parse(text, &builder);
+  return builder.take();
 }
 
 JsonFields::JsonFields(const json& object, const std::string& path) : object_(object), path_(path) {
