@@ -43,6 +43,7 @@ struct RunOptions {
 
 class Results {
  public:
+  struct Impl;
   double scalar(std::size_t fetch) const;            // of a scalar fetch
   Array gather(std::size_t fetch) const;             // the whole tensor, put together from the shards of all ranks
   // Calls `visit` for each distinct shard held by this process.
@@ -50,7 +51,6 @@ class Results {
 
  private:
   friend class Session;
-  struct Impl;
   std::shared_ptr<Impl> impl_;
 };
 
@@ -126,6 +126,7 @@ class Session {
   void write_trace(const std::string& path);
 
  private:
+  friend struct SessionHooks;  // fault injection by tests
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

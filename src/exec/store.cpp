@@ -66,7 +66,8 @@ void add_part(const StoredVariable& v, const StoredShard& shard, const Box& box,
 
 }  // namespace
 
-StoredVariable& Store::Impl::create(const Variable& variable, const Type& type, const Placement& placement) {
+StoredVariable lay_out(const Mesh& mesh, const Variable& variable, const Type& type,
+                       const Placement& placement) {
   StoredVariable stored{type, variable, placement, {}, {}};
   const std::vector<int> pending_axes = placement.pending_axes();
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
@@ -76,14 +77,25 @@ StoredVariable& Store::Impl::create(const Variable& variable, const Type& type, 
     auto at = std::find_if(stored.shards.begin(), stored.shards.end(),
                            [&](const StoredShard& s) { return s.box == box && s.pending == pending; });
     if (at == stored.shards.end()) {
-      const auto bytes = static_cast<std::size_t>(box.elements()) * size_of(type.dtype);
-      stored.shards.push_back({box, pending, {}, AlignedBuffer(bytes)});
+      stored.shards.push_back({box, pending, {}, {}});
       at = std::prev(stored.shards.end());
     }
     at->ranks.push_back(rank);
     stored.shard_of_rank.push_back(static_cast<int>(at - stored.shards.begin()));
   }
-  return variables[variable.name] = std::move(stored);
+  return stored;
+}
+
+std::int64_t bytes_of(const StoredVariable& stored) {
+  std::int64_t total = 0;
+  for (const StoredShard& shard : stored.shards) total += static_cast<std::int64_t>(stored.bytes(shard));
+  return total;
+}
+
+StoredVariable& Store::Impl::add(StoredVariable stored) {
+  for (StoredShard& shard : stored.shards) shard.data = AlignedBuffer(stored.bytes(shard));
+  const std::string name = stored.variable.name;
+  return variables[name] = std::move(stored);
 }
 
 StoredVariable& Store::Impl::get(const std::string& name) {
@@ -167,8 +179,7 @@ void Store::shards(const std::string& name, const std::function<void(const Box&,
 
 std::int64_t Store::bytes() const {
   std::int64_t total = 0;
-  for (const auto& [name, v] : impl_->variables)
-    for (const StoredShard& shard : v.shards) total += static_cast<std::int64_t>(shard.data.size());
+  for (const auto& [name, v] : impl_->variables) total += bytes_of(v);
   return total;
 }
 

@@ -27,6 +27,9 @@ struct StoredVariable {
   std::vector<StoredShard> shards;
   std::vector<int> shard_of_rank;
 
+  std::size_t bytes(const StoredShard& s) const {
+    return static_cast<std::size_t>(s.box.elements()) * size_of(type.dtype);
+  }
   StoredShard& shard(int rank) {
     return shards[static_cast<std::size_t>(shard_of_rank[static_cast<std::size_t>(rank)])];
   }
@@ -37,11 +40,15 @@ struct Store::Impl {
   std::map<std::string, StoredVariable, std::less<>> variables;
   std::atomic<bool> torn{false};
 
-  // Adds a variable with memory but without values: initialise() fills it. Throws SystemError when there is
-  // no memory.
-  StoredVariable& create(const Variable& variable, const Type& type, const Placement& placement);
+  // Adds a variable's memory, without values: initialise() fills it. Throws SystemError when there is none.
+  StoredVariable& add(StoredVariable stored);
   StoredVariable& get(const std::string& name);  // throws UserError with the nearest name
 };
+
+// The shards of a variable, without memory.
+StoredVariable lay_out(const Mesh& mesh, const Variable& variable, const Type& type,
+                       const Placement& placement);
+std::int64_t bytes_of(const StoredVariable& stored);  // of this process, shared buffers once
 
 // Writes the initial values of elements [begin, end) of the shard (row-major in its box). Threads: disjoint
 // ranges in parallel.

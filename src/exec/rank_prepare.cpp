@@ -1,0 +1,266 @@
+// Making a program ready for one rank.
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "exec/rank_program.h"
+#include "lang/reference.h"
+#include "spmd/pieces.h"
+
+namespace tessera {
+namespace {
+
+bool any_empty(const std::vector<View>& views) {
+  return std::any_of(views.begin(), views.end(), [](const View& v) { return v.elements() == 0; });
+}
+
+bool all_empty(const std::vector<View>& views) {
+  return std::all_of(views.begin(), views.end(), [](const View& v) { return v.elements() == 0; });
+}
+
+Combine combine_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::None:
+      return Combine::None;
+    case Reduction::Sum:
+      return Combine::Sum;
+    case Reduction::Max:
+      return Combine::Max;
+    case Reduction::Min:
+      return Combine::Min;
+  }
+  TESSERA_ASSERT(false, "unknown reduction");
+}
+
+// What a member that contributes nothing to a pending value holds.
+double identity_of(Reduction reduction, DType dtype) {
+  if (dtype == DType::Bool) return reduction == Reduction::Min ? 1 : 0;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (reduction == Reduction::Max) return -kInfinity;
+  if (reduction == Reduction::Min) return kInfinity;
+  return 0;
+}
+
+// Strides of a view along the loop's dimensions, 0 where it is broadcast.
+std::vector<std::int64_t> strides_along(const View& view, const Shape& loop) {
+  std::vector<std::int64_t> stride(loop.count(), 0);
+  for (std::size_t d = 0; d < view.shape.count(); ++d) {
+    const int at = loop.find(view.shape[d].name);
+    TESSERA_ASSERT(at >= 0 && loop[static_cast<std::size_t>(at)].size == view.shape[d].size,
+                   "a component-wise step: [{}] does not broadcast to [{}]", to_string(view.shape),
+                   to_string(loop));
+    stride[static_cast<std::size_t>(at)] = view.stride[d];
+  }
+  return stride;
+}
+
+Piece piece_of(const CopyPiece& copy, std::vector<int> sources) {
+  Piece piece{std::move(sources), copy.from, copy.to, copy.extent, copy.from_stride, copy.to_stride};
+  simplify(piece);
+  return piece;
+}
+
+}  // namespace
+
+RankProgram::RankProgram(const Program& program, const MemoryPlan& plan, Communicator& communicator,
+                         LocalRanks& local, Store::Impl& store, int threads)
+    : program_(program),
+      plan_(plan),
+      communicator_(communicator),
+      local_(local),
+      store_(store),
+      rank_(communicator.rank()),
+      threads_(threads),
+      bound_(bind(program, communicator.rank())) {}
+
+int RankProgram::base(int id) const {
+  while (value(id).view_of >= 0) id = value(id).view_of;
+  return id;
+}
+
+View RankProgram::view_of(int id) const {
+  return make_view(nullptr, value(id).type, bound_.boxes[static_cast<std::size_t>(id)]);
+}
+
+std::string RankProgram::where(const Step& step) const {
+  const std::string line = to_string(step.where);
+  return line.empty() ? fmt::format("'{}'", step.name) : fmt::format("'{}' ({})", step.name, line);
+}
+
+void RankProgram::prepare() {
+  steps_.resize(program_.steps.size());
+  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) prepare_step(s);
+}
+
+void RankProgram::prepare_step(int index) {
+  Prepared& p = steps_[static_cast<std::size_t>(index)];
+  const Step& step = program_.steps[static_cast<std::size_t>(index)];
+  p.step = &step;
+  p.workspace = plan_.step_workspace_offset[static_cast<std::size_t>(index)];
+  prepare_views(p);
+  switch (step.kind) {
+    case Step::Kind::Run:
+      return prepare_run(p);
+    case Step::Kind::Fused:
+      if (!all_empty(p.out)) prepare_fused(p, step.code);
+      return;
+    case Step::Kind::Fill:
+      p.action = Action::Fill;
+      p.fill = step.fill;
+      return;
+    case Step::Kind::Copy:
+      return prepare_copies(p, step.moves);
+    case Step::Kind::Slice:
+      return prepare_slice(p);
+    case Step::Kind::Start:
+      return prepare_collective(p);
+    case Step::Kind::Wait:
+      p.action = Action::Wait;
+      p.start = step.start;
+      return;
+    case Step::Kind::Assign:
+      return prepare_assign(p, index);
+    case Step::Kind::Free:
+      return;
+  }
+}
+
+void RankProgram::prepare_views(Prepared& p) {
+  for (int id : p.step->in) p.in.push_back(view_of(id));
+  for (int id : p.step->out) p.out.push_back(view_of(id));
+  p.in_data.resize(p.in.size());
+  p.out_data.resize(p.out.size());
+}
+
+void RankProgram::prepare_run(Prepared& p) {
+  if (all_empty(p.out)) return;
+  const Call& call = p.step->call;
+  p.heavy = call.op->heavy;
+  if (p.heavy && call.op->flops != nullptr) {
+    Call local = call;
+    for (std::size_t i = 0; i < p.in.size(); ++i) local.in[i].shape = p.in[i].shape;
+    for (std::size_t o = 0; o < p.out.size(); ++o) local.out[o].shape = p.out[o].shape;
+    contraction_flops_ += call.op->flops(local);
+  }
+  if (any_empty(p.out)) return prepare_reference(p);
+  const KernelSite site{call, p.in, p.out, threads_};
+  const CpuKernel* kernel = find_kernel(call.op->name);
+  if (kernel != nullptr && kernel->supports(site)) {
+    p.action = Action::Kernel;
+    p.kernel = kernel->prepare(site);
+    return;
+  }
+  if (call.op->scalar != nullptr) return prepare_fused(p, call.op->scalar(call));
+  prepare_reference(p);
+}
+
+void RankProgram::prepare_fused(Prepared& p, const ScalarCode& code) {
+  const Shape& loop = p.out[0].shape;
+  FusedSpec spec;
+  spec.code = code;
+  spec.extent = sizes_of(loop);
+  spec.threads = threads_;
+  for (const View& view : p.in) {
+    spec.in_types.push_back(view.dtype);
+    spec.in_strides.push_back(strides_along(view, loop));
+  }
+  for (const View& view : p.out) {
+    spec.out_types.push_back(view.dtype);
+    spec.out_strides.push_back(strides_along(view, loop));
+  }
+  p.action = Action::Fused;
+  p.loop = std::make_unique<FusedLoop>(spec);
+}
+
+// The reference kernel expects its buffers apart; where the plan put an output over an input, it reads a
+// copy.
+void RankProgram::prepare_reference(Prepared& p) {
+  p.action = Action::Reference;
+  p.saved.resize(p.in.size());
+  for (std::size_t i = 0; i < p.in.size(); ++i) {
+    const auto in = static_cast<std::size_t>(p.step->in[i]);
+    for (int out : p.step->out) {
+      if (plan_.offset[in] < 0 || plan_.offset[in] != plan_.offset[static_cast<std::size_t>(out)]) continue;
+      p.saved[i] = AlignedBuffer(static_cast<std::size_t>(p.in[i].elements()) * size_of(p.in[i].dtype));
+    }
+  }
+}
+
+void RankProgram::prepare_copies(Prepared& p, const std::vector<Move>& moves) {
+  p.action = Action::Copy;
+  const ProgramValue& to = value(p.step->out[0]);
+  for (const Move& move : moves) {
+    const ProgramValue& from = value(p.step->in[0]);
+    for (const CopyPiece& copy : pieces_for(program_.mesh, move, from.type.shape, from.placement,
+                                            to.type.shape, to.placement, rank_)) {
+      if (copy.peer == rank_) p.copies.push_back({piece_of(copy, {rank_}), 0});
+    }
+  }
+}
+
+// A slice may also make a complete value pending: one member keeps it, the others hold the identity.
+void RankProgram::prepare_slice(Prepared& p) {
+  const ProgramValue &from = value(p.step->in[0]), &to = value(p.step->out[0]);
+  const std::vector<int> here = program_.mesh.coordinates(rank_);
+  for (std::size_t axis = 0; axis < here.size(); ++axis) {
+    const Reduction made = to.placement.pending[axis];
+    if (made == Reduction::None || from.placement.pending[axis] != Reduction::None || here[axis] == 0)
+      continue;
+    p.action = Action::Fill;
+    p.fill = identity_of(made, to.type.dtype);
+    return;
+  }
+  prepare_copies(p, {identity_move(from.type.shape)});
+}
+
+void RankProgram::prepare_collective(Prepared& p) {
+  const Step& step = *p.step;
+  const Collective& c = step.collective;
+  const ProgramValue &from = value(step.in[0]), &to = value(step.out[0]);
+  CollectivePlan plan;
+  plan.kind = to_string(c.kind);
+  plan.what = where(step);
+  plan.dtype = to.type.dtype;
+  plan.combine = combine_of(c.reduce);
+  plan.bytes = c.bytes;
+  plan.group = program_.mesh.group(c.axes, rank_);
+  std::sort(plan.group.begin(), plan.group.end());
+  for (const CopyPiece& copy : pieces_for(program_.mesh, c.move, from.type.shape, from.placement,
+                                          to.type.shape, to.placement, rank_)) {
+    std::vector<int> sources{copy.peer};
+    if (c.reduce != Reduction::None) sources = program_.mesh.group(c.reduce_axes, copy.peer);
+    std::sort(sources.begin(), sources.end());
+    plan.pieces.push_back(piece_of(copy, std::move(sources)));
+  }
+  p.action = Action::Start;
+  p.collective = communicator_.prepare(std::move(plan));
+}
+
+// The last step before `before` in which a rank may read the variable's buffer.
+int RankProgram::last_read_of(int variable, int before) const {
+  int last = -1;
+  for (int s = 0; s < before; ++s) {
+    const Step& step = program_.steps[static_cast<std::size_t>(s)];
+    if (step.kind == Step::Kind::Free) continue;
+    for (int id : step.in)
+      if (base(id) == variable) last = s;
+  }
+  return last;
+}
+
+void RankProgram::prepare_assign(Prepared& p, int index) {
+  p.action = Action::Assign;
+  const int variable = base(p.step->out[0]);
+  StoredShard& shard = store_.get(value(variable).variable).shard(rank_);
+  const std::size_t line = AlignedBuffer::kAlignment, bytes = shard.data.size();
+  const std::size_t lines = (bytes + line - 1) / line, members = shard.ranks.size();
+  const auto position = static_cast<std::size_t>(std::find(shard.ranks.begin(), shard.ranks.end(), rank_) -
+                                                 shard.ranks.begin());
+  p.slice_begin = std::min(bytes, lines * position / members * line);
+  p.slice_end = std::min(bytes, lines * (position + 1) / members * line);
+  for (int other : shard.ranks)
+    if (other != rank_) p.sharers.push_back(other);
+  p.last_read = p.sharers.empty() ? -1 : last_read_of(variable, index);
+}
+
+}  // namespace tessera

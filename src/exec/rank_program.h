@@ -1,0 +1,141 @@
+// A program made ready for one rank: local views, kernels, copies and collectives resolved once, so that a
+// run is one flat loop that allocates nothing.
+//
+// prepare() runs on the rank's thread (kernels look at its OpenMP width), one rank at a time; run() on the
+// rank's thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "comm/communicator.h"
+#include "comm/pieces.h"
+#include "exec/cpu/fused.h"
+#include "exec/cpu/kernels.h"
+#include "exec/local_ranks.h"
+#include "exec/results.h"
+#include "exec/store_impl.h"
+#include "tessera/program.h"
+
+namespace tessera {
+
+// Called before every step of every rank; false ends the rank's run there. For tests that inject faults.
+using StepHook = std::function<bool(int rank, int step)>;
+
+// What the ranks of one run share. Lives as long as any of their threads.
+struct RunState {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::map<std::string, Window> windows;
+  FillFunction fill;  // called by one rank at a time
+  std::mutex fill_mutex;
+  std::shared_ptr<Results::Impl> results;
+  StepHook hook;
+  bool trace = false;
+  bool assign = true;                 // false: leave variables as they are
+  bool find_nonfinite = false;        // look at every step's results
+  std::atomic<bool> assigned{false};  // some variable was written
+  std::atomic<int> left{-1};          // a rank that the hook ended early
+};
+
+struct TraceEvent {
+  int step = 0;
+  double begin = 0, end = 0;
+};
+
+class RankProgram {
+ public:
+  // References are kept. `threads` is the OpenMP width of the rank.
+  RankProgram(const Program& program, const MemoryPlan& plan, Communicator& communicator, LocalRanks& local,
+              Store::Impl& store, int threads);
+
+  void prepare();
+  // Where the arena lies now; call again when it moves.
+  void set_arena(std::byte* arena);
+  // Returns false when the hook ended it early.
+  bool run(RunState& state);
+
+  // Of the last run.
+  double contraction_seconds() const { return contraction_seconds_; }
+  double wait_seconds() const { return wait_seconds_; }
+  int first_nonfinite() const { return first_nonfinite_; }  // step, or -1
+  const std::vector<TraceEvent>& trace() const { return trace_; }
+  double contraction_flops() const { return contraction_flops_; }
+
+ private:
+  enum class Action { Skip, Kernel, Reference, Fused, Fill, Copy, Start, Wait, Assign };
+
+  struct LocalCopy {
+    Piece piece;
+    int input = 0;
+  };
+
+  struct Prepared {
+    Action action = Action::Skip;
+    const Step* step = nullptr;
+    std::vector<View> in, out;
+    std::vector<void*> in_data, out_data;  // of the views
+    PreparedKernel kernel;
+    std::unique_ptr<FusedLoop> loop;
+    std::int64_t workspace = -1;                     // offset in the arena
+    std::vector<AlignedBuffer> saved;                // Reference: inputs that an output overlaps, else empty
+    double fill = 0;                                 // Fill
+    std::vector<LocalCopy> copies;                   // Copy
+    std::unique_ptr<PreparedCollective> collective;  // Start
+    Ticket ticket;                                   // Start
+    int start = -1;                                  // Wait
+    bool heavy = false;
+    // Assign
+    std::vector<int> sharers;                    // other ranks that hold the same buffer
+    int last_read = -1;                          // step
+    std::size_t slice_begin = 0, slice_end = 0;  // bytes that this rank writes
+  };
+
+  void prepare_step(int index);
+  void prepare_views(Prepared& p);
+  void prepare_run(Prepared& p);
+  void prepare_fused(Prepared& p, const ScalarCode& code);
+  void prepare_reference(Prepared& p);
+  void prepare_copies(Prepared& p, const std::vector<Move>& moves);
+  void prepare_slice(Prepared& p);
+  void prepare_collective(Prepared& p);
+  void prepare_assign(Prepared& p, int index);
+  int last_read_of(int variable, int before) const;
+
+  void feed(RunState& state);
+  void fetch(RunState& state);
+  void set_windows(const std::map<std::string, Window>& windows);
+  void execute(Prepared& p, RunState& state);
+  void run_kernel(Prepared& p, RunState& state);
+  void run_reference_kernel(Prepared& p, RunState& state);
+  void run_assign(Prepared& p, RunState& state);
+  void look_for_nonfinite(const Prepared& p, int index);
+
+  const ProgramValue& value(int id) const { return program_.values[static_cast<std::size_t>(id)]; }
+  int base(int id) const;
+  View view_of(int id) const;
+  void* address(int id) const;
+  std::string where(const Step& step) const;
+
+  const Program& program_;
+  const MemoryPlan& plan_;
+  Communicator& communicator_;
+  LocalRanks& local_;
+  Store::Impl& store_;
+  int rank_;
+  int threads_;
+  BoundProgram bound_;
+  std::byte* arena_ = nullptr;
+  std::vector<Prepared> steps_;
+  std::map<std::string, Window> windows_;
+  double contraction_seconds_ = 0, wait_seconds_ = 0, contraction_flops_ = 0;
+  int first_nonfinite_ = -1;
+  std::vector<TraceEvent> trace_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,198 @@
+// One rank's run of a prepared program.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "exec/clock.h"
+#include "exec/rank_program.h"
+#include "lang/reference.h"
+
+namespace tessera {
+namespace {
+
+void fill_with(const View& view, double fill) {
+  const std::int64_t count = view.elements();
+  if (fill == 0 && !std::signbit(fill)) {
+    std::memset(view.data, 0, static_cast<std::size_t>(count) * size_of(view.dtype));
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) store(view, i, fill);
+}
+
+template <class T>
+bool all_finite(const T* data, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!std::isfinite(static_cast<double>(data[i]))) return false;
+  return true;
+}
+
+bool is_finite(const View& view) {
+  switch (view.dtype) {
+    case DType::F32:
+      return all_finite(view.as<float>(), view.elements());
+    case DType::BF16:
+      return all_finite(view.as<bf16>(), view.elements());
+    case DType::F64:
+      return all_finite(view.as<double>(), view.elements());
+    default:
+      return true;
+  }
+}
+
+void place(std::vector<View>& views, std::vector<void*>& data, std::size_t i, void* address) {
+  views[i].data = address;
+  data[i] = address;
+}
+
+// Start and full size of a view's dimensions in the given windows.
+void set_window(View& view, const Type& global, const Box& box,
+                const std::map<std::string, Window>& windows) {
+  for (std::size_t d = 0; d < view.shape.count(); ++d) {
+    view.start[d] = box.start[d];
+    view.full[d] = global.shape[d].size;
+    const auto it = windows.find(view.shape[d].name);
+    if (it == windows.end()) continue;
+    view.start[d] += it->second.offset;
+    view.full[d] = it->second.full;
+  }
+}
+
+}  // namespace
+
+void* RankProgram::address(int id) const {
+  const int b = base(id);
+  if (value(b).kind == ProgramValue::Kind::Variable)
+    return store_.get(value(b).variable).shard(rank_).data.data();
+  const std::int64_t offset = plan_.offset[static_cast<std::size_t>(id)];
+  return offset < 0 ? nullptr : arena_ + offset;
+}
+
+void RankProgram::set_arena(std::byte* arena) {
+  arena_ = arena;
+  for (Prepared& p : steps_) {
+    for (std::size_t i = 0; i < p.in.size(); ++i) place(p.in, p.in_data, i, address(p.step->in[i]));
+    for (std::size_t o = 0; o < p.out.size(); ++o) place(p.out, p.out_data, o, address(p.step->out[o]));
+    for (std::size_t i = 0; i < p.saved.size(); ++i)
+      if (p.saved[i].size() > 0) place(p.in, p.in_data, i, p.saved[i].data());
+  }
+}
+
+void RankProgram::set_windows(const std::map<std::string, Window>& windows) {
+  auto equal = [](const auto& a, const auto& b) {
+    return a.first == b.first && a.second.offset == b.second.offset && a.second.full == b.second.full;
+  };
+  if (std::equal(windows.begin(), windows.end(), windows_.begin(), windows_.end(), equal)) return;
+  windows_ = windows;
+  for (Prepared& p : steps_) {
+    auto set = [&](View& view, int id) {
+      set_window(view, value(id).type, bound_.boxes[static_cast<std::size_t>(id)], windows);
+    };
+    for (std::size_t i = 0; i < p.in.size(); ++i) set(p.in[i], p.step->in[i]);
+    for (std::size_t o = 0; o < p.out.size(); ++o) set(p.out[o], p.step->out[o]);
+  }
+}
+
+bool RankProgram::run(RunState& state) {
+  contraction_seconds_ = wait_seconds_ = 0;
+  first_nonfinite_ = -1;
+  trace_.clear();
+  communicator_.take_wait_seconds();
+  set_windows(state.windows);
+  feed(state);
+  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
+    Prepared& p = steps_[static_cast<std::size_t>(s)];
+    local_.reach(rank_, s);
+    if (state.hook && !state.hook(rank_, s)) return false;
+    if (p.action == Action::Skip) continue;
+    communicator_.check();
+    const bool timed = p.heavy || state.trace;
+    const double begin = timed ? now() : 0;
+    execute(p, state);
+    if (timed) {
+      const double end = now();
+      if (p.heavy) contraction_seconds_ += end - begin;
+      if (state.trace) trace_.push_back({s, begin, end});
+    }
+    if (state.find_nonfinite) look_for_nonfinite(p, s);
+  }
+  local_.reach(rank_, std::numeric_limits<int>::max());
+  fetch(state);
+  wait_seconds_ += communicator_.take_wait_seconds();
+  return true;
+}
+
+void RankProgram::feed(RunState& state) {
+  for (std::size_t id = 0; id < program_.values.size(); ++id) {
+    const ProgramValue& v = program_.values[id];
+    if (v.kind != ProgramValue::Kind::Feed || bound_.boxes[id].empty()) continue;
+    std::lock_guard<std::mutex> lock(state.fill_mutex);
+    state.fill(v.variable, bound_.boxes[id], address(static_cast<int>(id)));
+  }
+}
+
+void RankProgram::fetch(RunState& state) {
+  for (std::size_t f = 0; f < program_.fetches.size(); ++f) {
+    for (Results::Impl::Part& part : state.results->fetches[f].parts)
+      if (part.rank == rank_ && !part.data.empty())
+        std::memcpy(part.data.data(), address(program_.fetches[f]), part.data.size());
+  }
+}
+
+void RankProgram::execute(Prepared& p, RunState& state) {
+  switch (p.action) {
+    case Action::Skip:
+      return;
+    case Action::Kernel:
+      return run_kernel(p, state);
+    case Action::Reference:
+      return run_reference_kernel(p, state);
+    case Action::Fused:
+      return p.loop->run(p.in_data.data(), p.out_data.data());
+    case Action::Fill:
+      return fill_with(p.out[0], p.fill);
+    case Action::Copy:
+      for (const LocalCopy& copy : p.copies)
+        copy_piece(copy.piece, p.in_data[static_cast<std::size_t>(copy.input)], p.out_data[0],
+                   size_of(p.out[0].dtype));
+      return;
+    case Action::Start:
+      p.ticket = communicator_.start(*p.collective, p.in_data[0], p.out_data[0]);
+      return;
+    case Action::Wait:
+      return communicator_.wait(steps_[static_cast<std::size_t>(p.start)].ticket);
+    case Action::Assign:
+      return run_assign(p, state);
+  }
+}
+
+void RankProgram::run_kernel(Prepared& p, RunState& state) {
+  const KernelContext context{p.step->call, p.in, p.out, state.seed, state.step, &p.step->key};
+  p.kernel(context, p.workspace < 0 ? nullptr : arena_ + p.workspace);
+}
+
+void RankProgram::run_reference_kernel(Prepared& p, RunState& state) {
+  for (std::size_t i = 0; i < p.saved.size(); ++i)
+    if (p.saved[i].size() > 0) std::memcpy(p.saved[i].data(), address(p.step->in[i]), p.saved[i].size());
+  KernelContext context{p.step->call, p.in, p.out, state.seed, state.step, &p.step->key};
+  run_reference(*p.step->call.op, context);
+}
+
+// Ranks that share the buffer write a slice each, once all of them are past their last read; nobody reads it
+// again in this run.
+void RankProgram::run_assign(Prepared& p, RunState& state) {
+  if (!state.assign) return;
+  for (int other : p.sharers)
+    local_.await(rank_, other, p.last_read + 1, "the update of " + where(*p.step), wait_seconds_);
+  state.assigned.store(true, std::memory_order_relaxed);
+  std::memcpy(static_cast<char*>(p.out_data[0]) + p.slice_begin,
+              static_cast<const char*>(p.in_data[0]) + p.slice_begin, p.slice_end - p.slice_begin);
+}
+
+void RankProgram::look_for_nonfinite(const Prepared& p, int index) {
+  if (first_nonfinite_ >= 0 || p.action == Action::Start || p.action == Action::Assign) return;
+  for (const View& view : p.out)
+    if (!is_finite(view)) first_nonfinite_ = index;
+}
+
+}  // namespace tessera

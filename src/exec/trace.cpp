@@ -1,0 +1,87 @@
+// Writing Chrome traces.
+#include "exec/trace.h"
+
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "base/check.h"
+#include "exec/clock.h"
+
+namespace tessera {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string kind_of(const Step& step) {
+  switch (step.kind) {
+    case Step::Kind::Run:
+      return step.call.op->name;
+    case Step::Kind::Fused:
+      return "fused";
+    case Step::Kind::Fill:
+      return "fill";
+    case Step::Kind::Copy:
+      return "copy";
+    case Step::Kind::Slice:
+      return "slice";
+    case Step::Kind::Start:
+      return std::string("start ") + to_string(step.collective.kind);
+    case Step::Kind::Wait:
+      return std::string("wait ") + to_string(step.collective.kind);
+    case Step::Kind::Assign:
+      return "assign";
+    case Step::Kind::Free:
+      return "free";
+  }
+  return "";
+}
+
+}  // namespace
+
+void Trace::start() {
+  on_ = true;
+  origin_ = now();
+  events_.clear();
+}
+
+void Trace::add(int rank, const Step& step, double begin, double end) {
+  events_.push_back({rank, step.name, kind_of(step), to_string(step.where), begin - origin_, end - origin_});
+}
+
+void Trace::write(const std::string& path) const {
+  std::ofstream file(path);
+  file << "{\"traceEvents\":[\n";
+  std::set<int> ranks;
+  for (const Event& e : events_) ranks.insert(e.rank);
+  for (int rank : ranks)
+    file << fmt::format(
+        "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":{},\"args\":{{\"name\":\"rank {}\"}}}},\n",
+        rank, rank);
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    const Event& e = events_[i];
+    file << fmt::format(
+        "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":0,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{"
+        "\"where\":{}}}}}{}\n",
+        quoted(e.name), quoted(e.kind), e.rank, 1e6 * e.begin, 1e6 * (e.end - e.begin), quoted(e.where),
+        i + 1 < events_.size() ? "," : "");
+  }
+  file << "]}\n";
+  file.close();
+  if (!file) throw SystemError(fmt::format("cannot write the trace '{}'", path));
+}
+
+}  // namespace tessera
