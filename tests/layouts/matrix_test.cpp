@@ -144,6 +144,11 @@ std::vector<SampleCase> size_variants(const SampleCase& c) {
 }
 
 TEST_P(Matrix, EveryLayoutGivesTheSame) {
+  // States per part of a split dimension (attribute "parts") make sense only inside an expansion that knows the mesh;
+  // cumsum and top_k bring them here.
+  for (const SampleCase& c : cases_of(op(), DType::F32)) {
+    if (c.attrs.has("parts") || op().aligned != nullptr) GTEST_SKIP() << "covered through the op that expands to it";
+  }
   if (!op().exact) tally().inexact.insert(op().name);
   for (const char* text : {"a:2", "a:3", "a:2;b:2", "a:4;b:2", "a:1;b:4"}) {
     Mesh mesh = Mesh::parse(text);
