@@ -146,6 +146,10 @@ TEST(CpuFused, Casts) {
     for (DType to : all) {
       Array x = random_array(type_of("n:37", from), 5, -300, 300);
       if (is_floating(from)) x.set(3, NAN), x.set(4, 3e20), x.set(5, -3e20), x.set(6, 0);
+      if (from == DType::F32) {  // rounding upwards must not carry a NaN into an infinity
+        const std::uint32_t bits = 0x7fffffffu;
+        std::memcpy(x.bytes.data(), &bits, sizeof(bits));
+      }
       const ScalarCode code = one(Scalar::Cast, 1, to);
       const std::vector<Type> out = {type_of("n:37", to)};
       EXPECT_TRUE(same_bits(run_loop(code, {x}, out)[0], interpreted(code, {x}, out)[0]))
@@ -240,7 +244,7 @@ TEST(CpuFused, ManyLiveRegisters) {
   }
   code.results = {sum};
   const std::vector<Array> in = {random_array(type_of("n:1003", DType::F32), 1)};
-  EXPECT_EQ(difference(run_loop(code, in, {in[0].type})[0], interpreted(code, in, {in[0].type})[0], 1e-6, 1e-3), "");
+  EXPECT_EQ(difference(run_loop(code, in, {in[0].type})[0], interpreted(code, in, {in[0].type})[0], 150 * 0x1p-24, 0), "");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A folder that lives as long as the object. In memory where the system offers that: the tests sync thousands of files.
+// A folder that lives as long as the object. In memory where the system offers that: the tests sync thousands
+// of files.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +16,8 @@ class TemporaryFolder {
   TemporaryFolder() {
     const std::filesystem::path memory = "/dev/shm";
     const bool usable = ::access(memory.c_str(), W_OK) == 0;
-    std::string name = ((usable ? memory : std::filesystem::temp_directory_path()) / "tessera-test-XXXXXX").string();
+    std::string name =
+        ((usable ? memory : std::filesystem::temp_directory_path()) / "tessera-test-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   ~TemporaryFolder() {
