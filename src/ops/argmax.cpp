@@ -60,7 +60,9 @@ std::vector<Sample> argmax_samples() {
 
 constinit const Op kArgmax{
     .name = "argmax",
-    .doc = "The i32 index of the maximum along `dim`, the lowest on ties; a NaN counts as the maximum. No gradient.",
+    .doc =
+        "The i32 index of the maximum along `dim`, the lowest on ties; a NaN counts as the maximum. No "
+        "gradient.",
     .infer = infer_argmax,
     .role = role_argmax,
     .kernel = kernel_argmax,
@@ -69,6 +71,8 @@ constinit const Op kArgmax{
     .samples = argmax_samples,
 };
 
-Tensor argmax(Arg x, const std::string& dim) { return make(kArgmax, {x}, {{"dim", dim}}); }
+Tensor argmax(Arg x, const std::string& dim) {
+  return make(kArgmax, {x}, {{"dim", dim}});
+}
 
 }  // namespace tessera

@@ -14,8 +14,9 @@ Tensor make(const Op& op, const Args& inputs, Attrs attrs) {
 
 void check_same_dtype(const Call& call) {
   for (std::size_t i = 1; i < call.in.size(); ++i) {
-    TESSERA_CHECK(call.in[i].dtype == call.in[0].dtype, "{}: input 0 is {} but input {} is {}; cast one of them",
-                  call.op->name, to_string(call.in[0].dtype), i, to_string(call.in[i].dtype));
+    TESSERA_CHECK(call.in[i].dtype == call.in[0].dtype,
+                  "{}: input 0 is {} but input {} is {}; cast one of them", call.op->name,
+                  to_string(call.in[0].dtype), i, to_string(call.in[i].dtype));
   }
 }
 
@@ -25,8 +26,8 @@ void check_floating(const Call& call, std::size_t input) {
 }
 
 void check_dtype(const Call& call, std::size_t input, DType dtype) {
-  TESSERA_CHECK(call.in[input].dtype == dtype, "{}: input {} must be {} but is {}; cast it", call.op->name, input,
-                to_string(dtype), to_string(call.in[input].dtype));
+  TESSERA_CHECK(call.in[input].dtype == dtype, "{}: input {} must be {} but is {}; cast it", call.op->name,
+                input, to_string(dtype), to_string(call.in[input].dtype));
 }
 
 void check_has(const Call& call, std::size_t input, const std::string& dim) {

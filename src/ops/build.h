@@ -1,5 +1,5 @@
-// What the component-wise, contraction and fused records share beyond infer.h: nodes of several inputs, type inference
-// that broadcasts by name, and helpers of gradients and expansions.
+// What the component-wise, contraction and fused records share beyond infer.h: nodes of several inputs, type
+// inference that broadcasts by name, and helpers of gradients and expansions.
 #pragma once
 
 #include <string>
@@ -9,10 +9,12 @@
 
 namespace tessera {
 
-// Appends a node at the line of the first argument; its first output. Throws UserError when an argument is unset.
+// Appends a node at the line of the first argument; its first output. Throws UserError when an argument is
+// unset.
 Tensor make(const Op& op, const Args& inputs, Attrs attrs = {});
 
-// --- checks for `infer`; the messages begin with the op's name, Graph::add appends the place ---------------------
+// --- checks for `infer`; the messages begin with the op's name, Graph::add appends the place
+// ---------------------
 void check_same_dtype(const Call& call);
 void check_floating(const Call& call, std::size_t input);
 void check_dtype(const Call& call, std::size_t input, DType dtype);
@@ -39,22 +41,31 @@ std::vector<Type> infer_bool(const Call& call) {
 }
 
 // `linear` for the usual cases.
-inline bool linear_first(const Call&, int input) { return input == 0; }
-inline bool linear_last(const Call& call, int input) { return input + 1 == static_cast<int>(call.in.size()); }
+inline bool linear_first(const Call&, int input) {
+  return input == 0;
+}
+inline bool linear_last(const Call& call, int input) {
+  return input + 1 == static_cast<int>(call.in.size());
+}
 
-// --- helpers of gradients and expansions -------------------------------------------------------------------------
-// Sums `x` over the dimensions that `shape` lacks and brings the others into its order.
+// --- helpers of gradients and expansions
+// ------------------------------------------------------------------------- Sums `x` over the dimensions that
+// `shape` lacks and brings the others into its order.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // A scalar of the type of `like`.
 Tensor scalar_like(const Tensor& like, double value);
 
 // Statistics and losses are computed in f32 (f64 for f64), whatever the activations' type.
-inline DType wide_type(DType type) { return type == DType::F64 ? DType::F64 : DType::F32; }
-inline Tensor widened(const Tensor& x) { return cast(x, wide_type(x.dtype())); }
+inline DType wide_type(DType type) {
+  return type == DType::F64 ? DType::F64 : DType::F32;
+}
+inline Tensor widened(const Tensor& x) {
+  return cast(x, wide_type(x.dtype()));
+}
 
-// The most negative finite value of the type: stands in for the maximum of an empty or fully masked row, so that x - max
-// is -inf and not NaN.
+// The most negative finite value of the type: stands in for the maximum of an empty or fully masked row, so
+// that x - max is -inf and not NaN.
 double lowest_of(DType type);
 
 // log_sum_exp from primitives, for expansions; x is f32 or f64.

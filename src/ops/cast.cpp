@@ -33,11 +33,14 @@ std::vector<Sample> cast_samples() {
 
 constinit const Op kCast{
     .name = "cast",
-    .doc = "x as another element type (attribute to). Floats round to nearest, to i32 towards zero; bool is x != 0.",
+    .doc =
+        "x as another element type (attribute to). Floats round to nearest, to i32 towards zero; bool is x "
+        "!= 0.",
     .infer = infer_cast,
     .grad =
         [](GradContext& c) {
-          if (is_floating(c.in(0).dtype()) && is_floating(c.out().dtype())) c.set(0, cast(c.dy(), c.in(0).dtype()));
+          if (is_floating(c.in(0).dtype()) && is_floating(c.out().dtype()))
+            c.set(0, cast(c.dy(), c.in(0).dtype()));
         },
     .scalar = cast_code,
     .samples = cast_samples,

@@ -46,7 +46,8 @@ std::vector<Sample> compare_samples() {
           {.in = {"i32[rows:2;cols:3]", "i32[rows:2;cols:3]"}}};
 }
 std::vector<Sample> logical_samples() {
-  return {{.in = {"bool[rows:2;cols:5]", "bool[cols:5]"}}, {.in = {"bool[rows:2;cols:3]", "bool[cols:3;deep:2]"}}};
+  return {{.in = {"bool[rows:2;cols:5]", "bool[cols:5]"}},
+          {.in = {"bool[rows:2;cols:3]", "bool[cols:3;deep:2]"}}};
 }
 
 }  // namespace
@@ -117,18 +118,22 @@ constinit const Op kLogicalOr{
 
 constinit const Op kSelect{
     .name = "select",
-    .doc = "a where the condition is true, else b. Never multiplies: a NaN of the branch not taken does not leak.",
+    .doc =
+        "a where the condition is true, else b. Never multiplies: a NaN of the branch not taken does not "
+        "leak.",
     .infer = infer_select,
     .grad = grad_select,
     .scalar =
         [](const Call& call) {
           return scalar_code(call, [](Value condition, Value a, Value b) { return choose(condition, a, b); });
         },
-    .samples = [] {
-      return std::vector<Sample>{{.in = {"bool[batch:3;hidden:5]", "f32[batch:3;hidden:5]", "f32[hidden:5]"}},
-                                 {.in = {"bool[cols:3]", "bf16[rows:2]", "bf16[rows:2;cols:3]"}},
-                                 {.in = {"bool[rows:2;cols:3]", "i32[cols:3]", "i32[]"}}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{
+              {.in = {"bool[batch:3;hidden:5]", "f32[batch:3;hidden:5]", "f32[hidden:5]"}},
+              {.in = {"bool[cols:3]", "bf16[rows:2]", "bf16[rows:2;cols:3]"}},
+              {.in = {"bool[rows:2;cols:3]", "i32[cols:3]", "i32[]"}}};
+        },
 };
 
 constinit const Op kSelectEqual{
@@ -144,20 +149,39 @@ constinit const Op kSelectEqual{
         [](const Call& call) {
           return scalar_code(call, [](Value a, Value b, Value c) { return choose(a == b, c, number(c, 0)); });
         },
-    .samples = [] {
-      return std::vector<Sample>{{.in = {"i32[batch:3;hidden:5]", "i32[batch:3]", "f32[batch:3]"}},
-                                 {.in = {"i32[cols:3;rows:2]", "i32[cols:3;rows:2]", "bf16[rows:2]"}}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{{.in = {"i32[batch:3;hidden:5]", "i32[batch:3]", "f32[batch:3]"}},
+                                     {.in = {"i32[cols:3;rows:2]", "i32[cols:3;rows:2]", "bf16[rows:2]"}}};
+        },
 };
 
-Tensor less(Arg a, Arg b) { return make(kLess, {a, b}); }
-Tensor less_equal(Arg a, Arg b) { return make(kLessEqual, {a, b}); }
-Tensor greater(Arg a, Arg b) { return make(kGreater, {a, b}); }
-Tensor greater_equal(Arg a, Arg b) { return make(kGreaterEqual, {a, b}); }
-Tensor equal(Arg a, Arg b) { return make(kEqual, {a, b}); }
-Tensor not_equal(Arg a, Arg b) { return make(kNotEqual, {a, b}); }
-Tensor logical_and(Arg a, Arg b) { return make(kLogicalAnd, {a, b}); }
-Tensor logical_or(Arg a, Arg b) { return make(kLogicalOr, {a, b}); }
-Tensor select(Arg condition, Arg a, Arg b) { return make(kSelect, {condition, a, b}); }
+Tensor less(Arg a, Arg b) {
+  return make(kLess, {a, b});
+}
+Tensor less_equal(Arg a, Arg b) {
+  return make(kLessEqual, {a, b});
+}
+Tensor greater(Arg a, Arg b) {
+  return make(kGreater, {a, b});
+}
+Tensor greater_equal(Arg a, Arg b) {
+  return make(kGreaterEqual, {a, b});
+}
+Tensor equal(Arg a, Arg b) {
+  return make(kEqual, {a, b});
+}
+Tensor not_equal(Arg a, Arg b) {
+  return make(kNotEqual, {a, b});
+}
+Tensor logical_and(Arg a, Arg b) {
+  return make(kLogicalAnd, {a, b});
+}
+Tensor logical_or(Arg a, Arg b) {
+  return make(kLogicalOr, {a, b});
+}
+Tensor select(Arg condition, Arg a, Arg b) {
+  return make(kSelect, {condition, a, b});
+}
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Cross-entropy of integer targets, with label smoothing and z-loss. The forward pass keeps log(Z), so that the backward
-// pass is component-wise and needs no communication when the classes are split.
+// Cross-entropy of integer targets, with label smoothing and z-loss. The forward pass keeps log(Z), so that
+// the backward pass is component-wise and needs no communication when the classes are split.
 #include "ops/build.h"
 #include "ops/loops.h"
 #include "ops/records.h"
@@ -39,14 +39,15 @@ void check_inputs(const Call& call) {
   check_i32(call, 1, "targets");
   check_has(call, 0, call.attrs.text("dim"));
   const Shape &rows = statistic(call).shape, &targets = call.in[1].shape;
-  TESSERA_CHECK(same_dims(rows, targets),
-                "{}: targets are [{}] but logits without '{}' are [{}] (missing from targets: {}; not in logits: {}); "
-                "rename or reduce until they agree",
-                call.op->name, to_string(targets), call.attrs.text("dim"), to_string(rows),
-                names_missing(rows, targets), names_missing(targets, rows));
+  TESSERA_CHECK(
+      same_dims(rows, targets),
+      "{}: targets are [{}] but logits without '{}' are [{}] (missing from targets: {}; not in logits: {}); "
+      "rename or reduce until they agree",
+      call.op->name, to_string(targets), call.attrs.text("dim"), to_string(rows),
+      names_missing(rows, targets), names_missing(targets, rows));
   const double smoothing = call.attrs.number("label_smoothing"), z_loss = call.attrs.number("z_loss");
-  TESSERA_CHECK(smoothing >= 0 && smoothing <= 1, "{}: label smoothing is {}; it must lie in [0, 1]", call.op->name,
-                smoothing);
+  TESSERA_CHECK(smoothing >= 0 && smoothing <= 1, "{}: label smoothing is {}; it must lie in [0, 1]",
+                call.op->name, smoothing);
   TESSERA_CHECK(z_loss >= 0, "{}: z_loss is {}; it must not be negative", call.op->name, z_loss);
 }
 
@@ -114,7 +115,8 @@ void kernel_grad(KernelContext& c) {
           const double log_z = c.in[2].as<Stat<T>>()[at[2]], dloss = c.in[3].as<Stat<T>>()[at[3]];
           const bool valid = target >= 0 && target < options.classes, live = log_z != -INFINITY;
           const double slope = live ? dloss * (valid + 2 * options.z_loss * log_z) : 0;
-          const double off = live && valid ? dloss * options.off() : 0, on = live && valid ? dloss * options.on() : 0;
+          const double off = live && valid ? dloss * options.off() : 0,
+                       on = live && valid ? dloss * options.on() : 0;
           for (std::int64_t i = 0; i < count; ++i) {
             const double value = x.at(at[0], i);
             const double p = value == -INFINITY ? 0 : std::exp(value - log_z);
@@ -131,8 +133,9 @@ struct Rows {
       : x(widened(c.inputs[0])),
         zero(scalar_like(x, 0)),
         hit(equal(c.inputs[1], range(c.graph, x.dim(options.dim)))),
-        valid(logical_and(greater_equal(c.inputs[1], scalar_like(c.inputs[1], 0)),
-                          less(c.inputs[1], scalar_like(c.inputs[1], static_cast<double>(options.classes))))) {}
+        valid(
+            logical_and(greater_equal(c.inputs[1], scalar_like(c.inputs[1], 0)),
+                        less(c.inputs[1], scalar_like(c.inputs[1], static_cast<double>(options.classes))))) {}
   Tensor live(const Tensor& log_z) const { return greater(log_z, scalar_like(x, -INFINITY)); }
 
   Tensor x, zero;
@@ -175,7 +178,9 @@ void grad_forward(GradContext& c) {
   c.set(0, dx);
 }
 
-double flops_rows(const Call& call) { return 6.0 * static_cast<double>(call.in[0].shape.elements()); }
+double flops_rows(const Call& call) {
+  return 6.0 * static_cast<double>(call.in[0].shape.elements());
+}
 
 Attrs options_of(const char* dim, double smoothing, double z_loss) {
   return {{"dim", std::string(dim)}, {"label_smoothing", smoothing}, {"z_loss", z_loss}};
@@ -196,7 +201,9 @@ std::vector<Sample> with_more(const Strings& wide, const Strings& half) {
   samples.push_back(sample);
   return samples;
 }
-std::vector<Sample> forward_samples() { return with_more({}, {}); }
+std::vector<Sample> forward_samples() {
+  return with_more({}, {});
+}
 std::vector<Sample> grad_samples() {
   return with_more({"f32[batch:3;length:2]", "f32[batch:3;length:2]"}, {"f32[batch:3]", "f32[batch:3]"});
 }
@@ -205,9 +212,12 @@ std::vector<Sample> grad_samples() {
 
 constinit const Op kCrossEntropy{
     .name = "cross_entropy",
-    .doc = "The loss of each row of logits along `dim`: -sum(q log p) + z_loss * log(Z)^2, q = (1 - s) onehot(target) + s / "
-           "classes, s = label_smoothing. A target that is no class gives z_loss * log(Z)^2; a row of -inf gives 0. "
-           "Inputs: logits, targets. Outputs: loss, log(Z), in f32 (f64 for f64).",
+    .doc =
+        "The loss of each row of logits along `dim`: -sum(q log p) + z_loss * log(Z)^2, q = (1 - s) "
+        "onehot(target) + s / "
+        "classes, s = label_smoothing. A target that is no class gives z_loss * log(Z)^2; a row of -inf "
+        "gives 0. "
+        "Inputs: logits, targets. Outputs: loss, log(Z), in f32 (f64 for f64).",
     .infer = infer_forward,
     .role = role_forward,
     .grad = grad_forward,
@@ -221,7 +231,8 @@ constinit const Op kCrossEntropy{
 
 constinit const Op kCrossEntropyGrad{
     .name = "cross_entropy_grad",
-    .doc = "The gradient of cross_entropy to the logits. Inputs: logits, targets, log(Z), gradient of the loss.",
+    .doc =
+        "The gradient of cross_entropy to the logits. Inputs: logits, targets, log(Z), gradient of the loss.",
     .infer = infer_grad,
     .linear = linear_last,
     .kernel = kernel_grad,

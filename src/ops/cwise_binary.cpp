@@ -1,5 +1,5 @@
-// Component-wise arithmetic of two inputs, broadcasting by name. A gradient is summed over the dimensions that its input
-// lacked.
+// Component-wise arithmetic of two inputs, broadcasting by name. A gradient is summed over the dimensions
+// that its input lacked.
 #include "ops/build.h"
 #include "ops/records.h"
 #include "ops/scalar.h"
@@ -8,7 +8,9 @@ namespace tessera {
 namespace {
 
 // The gradient of input i, made in the shape of the output.
-void set_summed(GradContext& c, int i, const Tensor& dx) { c.set(i, sum_to(dx, c.in(i).shape())); }
+void set_summed(GradContext& c, int i, const Tensor& dx) {
+  c.set(i, sum_to(dx, c.in(i).shape()));
+}
 
 bool disjoint(const Shape& a, const Shape& b) {
   for (const Dim& dim : a) {
@@ -17,7 +19,8 @@ bool disjoint(const Shape& a, const Shape& b) {
   return true;
 }
 
-// Sum of dy * other over the dimensions that input i lacks. For an outer product that is a matrix times a vector.
+// Sum of dy * other over the dimensions that input i lacks. For an outer product that is a matrix times a
+// vector.
 void set_product(GradContext& c, int i, const Tensor& other) {
   const Shape& shape = c.in(i).shape();
   if (!shape.is_scalar() && !other.shape().is_scalar() && disjoint(shape, other.shape())) {
@@ -44,7 +47,9 @@ void grad_pow(GradContext& c) {
 }
 
 // The gradient that goes to the greater of (a, b), seen from a.
-Tensor to_greater(const Tensor& a, const Tensor& b, const Tensor& dy) { return make(kMaximumGrad, {a, b, dy}); }
+Tensor to_greater(const Tensor& a, const Tensor& b, const Tensor& dy) {
+  return make(kMaximumGrad, {a, b, dy});
+}
 
 // Equal shapes, each input broadcast, and shapes of which neither holds the other.
 std::vector<Sample> pairs(double low, double high) {
@@ -61,9 +66,15 @@ std::vector<Sample> with_i32(std::vector<Sample> samples, double low) {
   samples.push_back({.in = {"i32[rows:2;cols:3]", "i32[cols:3]"}, .index_high = 6, .index_low = low});
   return samples;
 }
-std::vector<Sample> any_pairs() { return with_i32(pairs(-2, 2), -4); }
-std::vector<Sample> positive_pairs() { return pairs(0.5, 3); }
-std::vector<Sample> divisor_pairs() { return with_i32(pairs(0.5, 3), 1); }
+std::vector<Sample> any_pairs() {
+  return with_i32(pairs(-2, 2), -4);
+}
+std::vector<Sample> positive_pairs() {
+  return pairs(0.5, 3);
+}
+std::vector<Sample> divisor_pairs() {
+  return with_i32(pairs(0.5, 3), 1);
+}
 
 }  // namespace
 
@@ -186,20 +197,40 @@ constinit const Op kMaximumGrad{
             return choose(b < a, dy, choose(a == b, 0.5 * dy, number(dy, 0)));
           });
         },
-    .samples = [] {
-      return std::vector<Sample>{{.in = {"f32[batch:3;hidden:5]", "f32[hidden:5]", "f32[batch:3;hidden:5]"}},
-                                 {.in = {"bf16[rows:2]", "bf16[cols:4;rows:2]", "bf16[cols:4;rows:2]"}}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{
+              {.in = {"f32[batch:3;hidden:5]", "f32[hidden:5]", "f32[batch:3;hidden:5]"}},
+              {.in = {"bf16[rows:2]", "bf16[cols:4;rows:2]", "bf16[cols:4;rows:2]"}}};
+        },
 };
 
-Tensor add(Arg a, Arg b) { return make(kAdd, {a, b}); }
-Tensor sub(Arg a, Arg b) { return make(kSub, {a, b}); }
-Tensor mul(Arg a, Arg b) { return make(kMul, {a, b}); }
-Tensor div(Arg a, Arg b) { return make(kDiv, {a, b}); }
-Tensor floordiv(Arg a, Arg b) { return make(kFloordiv, {a, b}); }
-Tensor mod(Arg a, Arg b) { return make(kMod, {a, b}); }
-Tensor pow(Arg a, Arg b) { return make(kPow, {a, b}); }
-Tensor minimum(Arg a, Arg b) { return make(kMinimum, {a, b}); }
-Tensor maximum(Arg a, Arg b) { return make(kMaximum, {a, b}); }
+Tensor add(Arg a, Arg b) {
+  return make(kAdd, {a, b});
+}
+Tensor sub(Arg a, Arg b) {
+  return make(kSub, {a, b});
+}
+Tensor mul(Arg a, Arg b) {
+  return make(kMul, {a, b});
+}
+Tensor div(Arg a, Arg b) {
+  return make(kDiv, {a, b});
+}
+Tensor floordiv(Arg a, Arg b) {
+  return make(kFloordiv, {a, b});
+}
+Tensor mod(Arg a, Arg b) {
+  return make(kMod, {a, b});
+}
+Tensor pow(Arg a, Arg b) {
+  return make(kPow, {a, b});
+}
+Tensor minimum(Arg a, Arg b) {
+  return make(kMinimum, {a, b});
+}
+Tensor maximum(Arg a, Arg b) {
+  return make(kMaximum, {a, b});
+}
 
 }  // namespace tessera

@@ -9,7 +9,9 @@
 namespace tessera {
 namespace {
 
-std::vector<Type> infer_same(const Call& call) { return {infer_broadcast(call, 1, Numbers::Any)}; }
+std::vector<Type> infer_same(const Call& call) {
+  return {infer_broadcast(call, 1, Numbers::Any)};
+}
 
 std::vector<Type> infer_is_finite(const Call& call) {
   return {{infer_broadcast(call, 1, Numbers::Floating).shape, DType::Bool}};
@@ -27,8 +29,12 @@ std::vector<Type> infer_with_number(const Call& call, const char* attr) {
 const char* const kSmall = "f32[batch:3;hidden:5]";
 const char* const kOther = "bf16[rows:2;cols:3;deep:2]";
 
-std::vector<Sample> any_values() { return {{.in = {kSmall}}, {.in = {kOther}}, {.in = {"i32[batch:3;hidden:5]"}}}; }
-std::vector<Sample> floating_values() { return {{.in = {kSmall}}, {.in = {kOther}}}; }
+std::vector<Sample> any_values() {
+  return {{.in = {kSmall}}, {.in = {kOther}}, {.in = {"i32[batch:3;hidden:5]"}}};
+}
+std::vector<Sample> floating_values() {
+  return {{.in = {kSmall}}, {.in = {kOther}}};
+}
 std::vector<Sample> positive_values() {
   return {{.in = {kSmall}, .low = 0.5, .high = 3}, {.in = {kOther}, .low = 0.5, .high = 3}};
 }
@@ -201,11 +207,12 @@ constinit const Op kScale{
         [](const Call& call) {
           return scalar_code(call, [&](Value x) { return x * number(x, call.attrs.number("factor")); });
         },
-    .samples = [] {
-      return std::vector<Sample>{{.in = {kSmall}, .attrs = {{"factor", -0.5}}},
-                                 {.in = {kOther}, .attrs = {{"factor", 4.0}}},
-                                 {.in = {"i32[batch:3;hidden:5]"}, .attrs = {{"factor", 3.0}}}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{{.in = {kSmall}, .attrs = {{"factor", -0.5}}},
+                                     {.in = {kOther}, .attrs = {{"factor", 4.0}}},
+                                     {.in = {"i32[batch:3;hidden:5]"}, .attrs = {{"factor", 3.0}}}};
+        },
 };
 
 constinit const Op kOffset{
@@ -217,10 +224,11 @@ constinit const Op kOffset{
         [](const Call& call) {
           return scalar_code(call, [&](Value x) { return x + call.attrs.number("addend"); });
         },
-    .samples = [] {
-      return std::vector<Sample>{{.in = {kSmall}, .attrs = {{"addend", 10.0}}},
-                                 {.in = {"i32[batch:3;hidden:5]"}, .attrs = {{"addend", -3.0}}}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{{.in = {kSmall}, .attrs = {{"addend", 10.0}}},
+                                     {.in = {"i32[batch:3;hidden:5]"}, .attrs = {{"addend", -3.0}}}};
+        },
 };
 
 constinit const Op kPowScalar{
@@ -241,10 +249,11 @@ constinit const Op kPowScalar{
         },
     .exact = false,
     .ulps = 16,
-    .samples = [] {
-      return std::vector<Sample>{{.in = {kSmall}, .attrs = {{"exponent", 3.0}}},
-                                 {.in = {kOther}, .attrs = {{"exponent", -0.7}}, .low = 0.5, .high = 3}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{{.in = {kSmall}, .attrs = {{"exponent", 3.0}}},
+                                     {.in = {kOther}, .attrs = {{"exponent", -0.7}}, .low = 0.5, .high = 3}};
+        },
 };
 
 constinit const Op kLogicalNot{
@@ -266,25 +275,65 @@ constinit const Op kIsFinite{
     .samples = floating_values,
 };
 
-Tensor identity(Arg x) { return make(kIdentity, {x}); }
-Tensor stop_gradient(Arg x) { return make(kStopGradient, {x}); }
-Tensor neg(Arg x) { return make(kNeg, {x}); }
-Tensor abs(Arg x) { return make(kAbs, {x}); }
-Tensor sign(Arg x) { return make(kSign, {x}); }
-Tensor floor(Arg x) { return make(kFloor, {x}); }
-Tensor square(Arg x) { return make(kSquare, {x}); }
-Tensor sqrt(Arg x) { return make(kSqrt, {x}); }
-Tensor rsqrt(Arg x) { return make(kRsqrt, {x}); }
-Tensor reciprocal(Arg x) { return make(kReciprocal, {x}); }
-Tensor exp(Arg x) { return make(kExp, {x}); }
-Tensor log(Arg x) { return make(kLog, {x}); }
-Tensor sin(Arg x) { return make(kSin, {x}); }
-Tensor cos(Arg x) { return make(kCos, {x}); }
-Tensor erf(Arg x) { return make(kErf, {x}); }
-Tensor scale(Arg x, double factor) { return make(kScale, {x}, {{"factor", factor}}); }
-Tensor offset(Arg x, double addend) { return make(kOffset, {x}, {{"addend", addend}}); }
-Tensor pow(Arg x, double exponent) { return make(kPowScalar, {x}, {{"exponent", exponent}}); }
-Tensor logical_not(Arg x) { return make(kLogicalNot, {x}); }
-Tensor is_finite(Arg x) { return make(kIsFinite, {x}); }
+Tensor identity(Arg x) {
+  return make(kIdentity, {x});
+}
+Tensor stop_gradient(Arg x) {
+  return make(kStopGradient, {x});
+}
+Tensor neg(Arg x) {
+  return make(kNeg, {x});
+}
+Tensor abs(Arg x) {
+  return make(kAbs, {x});
+}
+Tensor sign(Arg x) {
+  return make(kSign, {x});
+}
+Tensor floor(Arg x) {
+  return make(kFloor, {x});
+}
+Tensor square(Arg x) {
+  return make(kSquare, {x});
+}
+Tensor sqrt(Arg x) {
+  return make(kSqrt, {x});
+}
+Tensor rsqrt(Arg x) {
+  return make(kRsqrt, {x});
+}
+Tensor reciprocal(Arg x) {
+  return make(kReciprocal, {x});
+}
+Tensor exp(Arg x) {
+  return make(kExp, {x});
+}
+Tensor log(Arg x) {
+  return make(kLog, {x});
+}
+Tensor sin(Arg x) {
+  return make(kSin, {x});
+}
+Tensor cos(Arg x) {
+  return make(kCos, {x});
+}
+Tensor erf(Arg x) {
+  return make(kErf, {x});
+}
+Tensor scale(Arg x, double factor) {
+  return make(kScale, {x}, {{"factor", factor}});
+}
+Tensor offset(Arg x, double addend) {
+  return make(kOffset, {x}, {{"addend", addend}});
+}
+Tensor pow(Arg x, double exponent) {
+  return make(kPowScalar, {x}, {{"exponent", exponent}});
+}
+Tensor logical_not(Arg x) {
+  return make(kLogicalNot, {x});
+}
+Tensor is_finite(Arg x) {
+  return make(kIsFinite, {x});
+}
 
 }  // namespace tessera

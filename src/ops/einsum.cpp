@@ -1,5 +1,5 @@
-// Contraction. The record takes two inputs; the builder breaks longer products into pairs in an order that depends on the
-// sizes alone, never on the layout.
+// Contraction. The record takes two inputs; the builder breaks longer products into pairs in an order that
+// depends on the sizes alone, never on the layout.
 #include <algorithm>
 
 #include "ops/build.h"
@@ -35,7 +35,8 @@ void grad_einsum(GradContext& c) {
   for (int i : {0, 1}) {
     const Shape& shape = c.in(i).shape();
     const Shape have = broadcast_shape(c.dy().shape(), c.in(1 - i).shape());
-    std::vector<Dim> made;  // a dimension that only this input had and that was summed: every element gets the same
+    std::vector<Dim>
+        made;  // a dimension that only this input had and that was summed: every element gets the same
     for (const Dim& dim : shape) {
       if (have.has(dim.name)) made.push_back(dim);
     }
@@ -86,7 +87,8 @@ std::vector<Sample> einsum_samples() {
           one("f32[rows:4;in:3]", "f32[in:3;rows:4]", {})};
 }
 
-// --- the builder -----------------------------------------------------------------------------------------------------
+// --- the builder
+// -----------------------------------------------------------------------------------------------------
 
 Strings names_of(const Shape& shape) {
   Strings names;
@@ -104,8 +106,8 @@ Shape union_of(const std::vector<Tensor>& xs) {
   return all;
 }
 
-// The product of a and b, summed down to the dimensions that `keep` has. An outer or component-wise product is a mul, which
-// fuses with its neighbours.
+// The product of a and b, summed down to the dimensions that `keep` has. An outer or component-wise product
+// is a mul, which fuses with its neighbours.
 Tensor pair(const Tensor& a, const Tensor& b, const Shape& keep, const Where& where) {
   const Shape all = union_of({a, b});
   std::vector<Dim> dims;
@@ -126,7 +128,8 @@ struct Choice {
   std::int64_t work = 0, size = 0;  // products; elements of the result
 };
 
-// What remains of xs[a] * xs[b] once the dimensions are summed that neither the output nor another factor has.
+// What remains of xs[a] * xs[b] once the dimensions are summed that neither the output nor another factor
+// has.
 Choice consider(const std::vector<Tensor>& xs, const Shape& output, std::size_t a, std::size_t b) {
   std::vector<Tensor> others;
   for (std::size_t i = 0; i < xs.size(); ++i) {
@@ -172,8 +175,10 @@ void check_sizes(const Tensor& a, const Tensor& b, const std::string& place) {
   for (const Dim& dim : b.shape()) {
     const int at = a.shape().find(dim.name);
     const std::int64_t size = at < 0 ? dim.size : a.shape()[static_cast<std::size_t>(at)].size;
-    TESSERA_CHECK(size == dim.size, "einsum: dimension '{}' has size {} in '{}' but {} in '{}' ({}); rename one or fix the size",
-                  dim.name, size, a.name(), dim.size, b.name(), place);
+    TESSERA_CHECK(
+        size == dim.size,
+        "einsum: dimension '{}' has size {} in '{}' but {} in '{}' ({}); rename one or fix the size",
+        dim.name, size, a.name(), dim.size, b.name(), place);
   }
 }
 
@@ -184,8 +189,9 @@ std::vector<Tensor> tensors_of(const Args& inputs, const Where& where) {
   for (const Arg& input : inputs) {
     graph_of(input, "einsum");
     const Tensor& x = input.tensor;
-    TESSERA_CHECK(x.dtype() == inputs[0].tensor.dtype(), "einsum: '{}' is {} but '{}' is {} ({}); cast one of them",
-                  inputs[0].tensor.name(), to_string(inputs[0].tensor.dtype()), x.name(), to_string(x.dtype()), place);
+    TESSERA_CHECK(x.dtype() == inputs[0].tensor.dtype(),
+                  "einsum: '{}' is {} but '{}' is {} ({}); cast one of them", inputs[0].tensor.name(),
+                  to_string(inputs[0].tensor.dtype()), x.name(), to_string(x.dtype()), place);
     for (const Tensor& earlier : xs) check_sizes(earlier, x, place);
     xs.push_back(x);
   }
@@ -196,8 +202,10 @@ std::vector<Tensor> tensors_of(const Args& inputs, const Where& where) {
 
 constinit const Op kEinsum{
     .name = "einsum",
-    .doc = "The product of two tensors, broadcast to the union of their dimensions and summed down to the dimensions named "
-           "by `output`.",
+    .doc =
+        "The product of two tensors, broadcast to the union of their dimensions and summed down to the "
+        "dimensions named "
+        "by `output`.",
     .infer = infer_einsum,
     .role = role_einsum,
     .grad = grad_einsum,
@@ -213,9 +221,10 @@ Tensor einsum(const Args& inputs, const Shape& output, Where where) {
   std::vector<Dim> held;
   for (const Dim& dim : output) {
     if (!all.has(dim.name)) continue;
-    TESSERA_CHECK(all.size(dim.name) == dim.size,
-                  "einsum: dimension '{}' has size {} in the output but {} in the inputs ({}); fix one of them", dim.name,
-                  dim.size, all.size(dim.name), to_string(Location(where)));
+    TESSERA_CHECK(
+        all.size(dim.name) == dim.size,
+        "einsum: dimension '{}' has size {} in the output but {} in the inputs ({}); fix one of them",
+        dim.name, dim.size, all.size(dim.name), to_string(Location(where)));
     held.push_back(dim);
   }
   const Shape product(std::move(held));
@@ -227,7 +236,8 @@ Tensor einsum(const Args& inputs, Where where) {
   const std::vector<Tensor> xs = tensors_of(inputs, where);
   std::vector<Dim> kept;
   for (const Dim& dim : union_of(xs)) {
-    const auto holders = std::count_if(xs.begin(), xs.end(), [&](const Tensor& x) { return x.shape().has(dim.name); });
+    const auto holders =
+        std::count_if(xs.begin(), xs.end(), [&](const Tensor& x) { return x.shape().has(dim.name); });
     if (holders == 1) kept.push_back(dim);
   }
   return einsum(inputs, Shape(std::move(kept)), where);

@@ -29,7 +29,8 @@ void kernel_layer_norm(KernelContext& c) {
         c.in[0].shape, dim,
         [&](auto at) {
           const double mean = sum_over(count, [&](std::int64_t i) { return x.at(at[0], i); }) / n;
-          const double squares = sum_over(count, [&](std::int64_t i) { return std::pow(x.at(at[0], i) - mean, 2); });
+          const double squares =
+              sum_over(count, [&](std::int64_t i) { return std::pow(x.at(at[0], i) - mean, 2); });
           const double inverse = 1 / std::sqrt(squares / n + epsilon);
           c.out[1].as<Stat<T>>()[at[4]] = static_cast<Stat<T>>(mean);
           c.out[2].as<Stat<T>>()[at[5]] = static_cast<Stat<T>>(inverse);
@@ -55,7 +56,8 @@ void kernel_layer_norm_grad(KernelContext& c) {
           const auto g = [&](std::int64_t i) { return dy.at(at[4], i) * scale.at(at[1], i); };
           const double level = sum_over(count, g) / n;
           const double slope = sum_over(count, [&](std::int64_t i) { return g(i) * unit(i); }) / n;
-          for (std::int64_t i = 0; i < count; ++i) dx.set(at[5], i, inverse * (g(i) - level - unit(i) * slope));
+          for (std::int64_t i = 0; i < count; ++i)
+            dx.set(at[5], i, inverse * (g(i) - level - unit(i) * slope));
         },
         c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.out[0]);
   });
@@ -104,11 +106,12 @@ void grad_layer_norm(GradContext& c) {
 std::vector<Sample> forward_samples() {
   const Attrs hidden{{"dim", "hidden"}, {"epsilon", 1e-6}}, length{{"dim", "length"}, {"epsilon", 1e-3}};
   return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[hidden:5]", "f32[hidden:5]"}, .attrs = hidden},
-          {.in = {"bf16[batch:2;length:6;hidden:3]", "bf16[hidden:3;length:6]", "bf16[length:6]"}, .attrs = length}};
+          {.in = {"bf16[batch:2;length:6;hidden:3]", "bf16[hidden:3;length:6]", "bf16[length:6]"},
+           .attrs = length}};
 }
 std::vector<Sample> grad_samples() {
-  return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[hidden:5]", "f32[batch:3;length:2]", "f32[batch:3;length:2]",
-                  "f32[batch:3;length:2;hidden:5]"},
+  return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[hidden:5]", "f32[batch:3;length:2]",
+                  "f32[batch:3;length:2]", "f32[batch:3;length:2;hidden:5]"},
            .attrs = {{"dim", "hidden"}}},
           {.in = {"bf16[batch:2;length:6;hidden:3]", "bf16[hidden:3;length:6]", "f32[batch:2;hidden:3]",
                   "f32[batch:2;hidden:3]", "bf16[batch:2;length:6;hidden:3]"},
@@ -127,8 +130,10 @@ std::vector<Sample> scale_grad_samples() {
 
 constinit const Op kLayerNorm{
     .name = "layer_norm",
-    .doc = "(x - mean) * inverse * scale + bias, inverse = 1 / sqrt(variance + epsilon) along `dim`, computed in f32 or "
-           "f64. Outputs: y, mean, inverse.",
+    .doc =
+        "(x - mean) * inverse * scale + bias, inverse = 1 / sqrt(variance + epsilon) along `dim`, computed "
+        "in f32 or "
+        "f64. Outputs: y, mean, inverse.",
     .infer = infer_layer_norm,
     .role = role_norm,
     .grad = grad_layer_norm,
@@ -156,8 +161,10 @@ constinit const Op kLayerNormGrad{
 
 constinit const Op kLayerNormScaleGrad{
     .name = "layer_norm_scale_grad",
-    .doc = "The gradient of layer_norm to the scale: dy * (x - mean) * inverse, summed to the dimensions named by `output`. "
-           "Inputs: x, mean, inverse, dy.",
+    .doc =
+        "The gradient of layer_norm to the scale: dy * (x - mean) * inverse, summed to the dimensions named "
+        "by `output`. "
+        "Inputs: x, mean, inverse, dy.",
     .infer = infer_scale_grad,
     .role = role_scale_grad,
     .kernel = kernel_scale_grad,

@@ -1,5 +1,5 @@
-// Element access and row loops of the naive kernels that do arithmetic. They sum in double, i32 with wrap-around, so that
-// the reference is at least as exact as any fast kernel. See strided.h for Nest.
+// Element access and row loops of the naive kernels that do arithmetic. They sum in double, i32 with
+// wrap-around, so that the reference is at least as exact as any fast kernel. See strided.h for Nest.
 #pragma once
 
 #include <algorithm>
@@ -32,10 +32,14 @@ T narrow(Wide<T> value) {
 template <class F>
 void with_floating(DType type, F f) {
   switch (type) {
-    case DType::F32: return f.template operator()<float>();
-    case DType::BF16: return f.template operator()<bf16>();
-    case DType::F64: return f.template operator()<double>();
-    default: TESSERA_ASSERT(false, "kernel called with {}", to_string(type));
+    case DType::F32:
+      return f.template operator()<float>();
+    case DType::BF16:
+      return f.template operator()<bf16>();
+    case DType::F64:
+      return f.template operator()<double>();
+    default:
+      TESSERA_ASSERT(false, "kernel called with {}", to_string(type));
   }
 }
 template <class F>
@@ -55,7 +59,9 @@ struct Line {
   std::int64_t step = 0;
 
   Line(const View& view, std::string_view dim) : data(view.as<T>()), step(stride_of(view, dim)) {}
-  double at(std::int64_t offset, std::int64_t i) const { return static_cast<double>(data[offset + i * step]); }
+  double at(std::int64_t offset, std::int64_t i) const {
+    return static_cast<double>(data[offset + i * step]);
+  }
   void set(std::int64_t offset, std::int64_t i, double value) const {
     data[offset + i * step] = element_from<T>(value);
   }

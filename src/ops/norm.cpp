@@ -18,12 +18,13 @@ void check_norm(const Call& call, std::size_t parameters, std::size_t statistics
   check_floating(call, 0);
   check_has(call, 0, norm_dim(call));
   for (std::size_t i = 1; i <= parameters; ++i) {
-    TESSERA_CHECK(call.in[i].dtype == x.dtype, "{}: x is {} but input {} is {}; cast one of them", call.op->name,
-                  to_string(x.dtype), i, to_string(call.in[i].dtype));
+    TESSERA_CHECK(call.in[i].dtype == x.dtype, "{}: x is {} but input {} is {}; cast one of them",
+                  call.op->name, to_string(x.dtype), i, to_string(call.in[i].dtype));
     for (const Dim& dim : call.in[i].shape) {
-      TESSERA_CHECK(x.shape.has(dim.name) && x.shape.size(dim.name) == dim.size,
-                    "{}: input {} has dimension {}:{}, but x is [{}]; scale and bias may only have dimensions of x",
-                    call.op->name, i, dim.name, dim.size, to_string(x.shape));
+      TESSERA_CHECK(
+          x.shape.has(dim.name) && x.shape.size(dim.name) == dim.size,
+          "{}: input {} has dimension {}:{}, but x is [{}]; scale and bias may only have dimensions of x",
+          call.op->name, i, dim.name, dim.size, to_string(x.shape));
     }
   }
   for (std::size_t i = parameters + 1; i <= parameters + statistics; ++i) {
@@ -40,7 +41,9 @@ Role role_norm(const Call& call, int, const std::string& dim) {
   return dim == norm_dim(call) ? Role::Whole : Role::Map;
 }
 
-double flops_norm(const Call& call) { return 8.0 * static_cast<double>(call.in[0].shape.elements()); }
+double flops_norm(const Call& call) {
+  return 8.0 * static_cast<double>(call.in[0].shape.elements());
+}
 
 Tensor through_inverse(const Tensor& d, const Tensor& inverse, const Tensor& centred, std::int64_t count) {
   const Tensor cube = mul(inverse, square(inverse));
@@ -49,8 +52,9 @@ Tensor through_inverse(const Tensor& d, const Tensor& inverse, const Tensor& cen
 }
 
 std::vector<Type> infer_scale_grad(const Call& call) {
-  TESSERA_CHECK(call.in.size() == 3 || call.in.size() == 4, "{}: takes x, the statistics and dy but has {} inputs ({})",
-                call.op->name, call.in.size(), call.name);
+  TESSERA_CHECK(call.in.size() == 3 || call.in.size() == 4,
+                "{}: takes x, the statistics and dy but has {} inputs ({})", call.op->name, call.in.size(),
+                call.name);
   const Type &x = call.in.front(), &dy = call.in.back();
   check_floating(call, 0);
   TESSERA_CHECK(x == dy, "{}: x is {} but dy is {}", call.op->name, to_string(x), to_string(dy));
@@ -68,7 +72,9 @@ Role role_scale_grad(const Call& call, int, const std::string& dim) {
   return in_output(call, dim) ? Role::Map : Role::Sum;
 }
 
-double flops_scale_grad(const Call& call) { return 4.0 * static_cast<double>(call.in[0].shape.elements()); }
+double flops_scale_grad(const Call& call) {
+  return 4.0 * static_cast<double>(call.in[0].shape.elements());
+}
 
 Attrs scale_grad_attrs(const Tensor& scale) {
   Strings output;
@@ -98,7 +104,8 @@ void kernel_scale_grad(KernelContext& c) {
           double sum = 0;
           inner.rows({at[0], at[1], at[2], at[3]}, [&](auto from, std::int64_t count, auto step) {
             for (std::int64_t i = 0; i < count; ++i) {
-              sum += term(from[0] + i * step[0], from[1] + i * step[1], from[2] + i * step[2], from[3] + i * step[3]);
+              sum += term(from[0] + i * step[0], from[1] + i * step[1], from[2] + i * step[2],
+                          from[3] + i * step[3]);
             }
           });
           out.as<T>()[at[4]] = narrow<T>(sum);

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// Component-wise, one input (cwise_unary.cpp, activations.cpp, cast.cpp)
+// Component-wise, one input (cwise_unary.cpp, cast.cpp, activations.cpp, gated_activations.cpp)
 extern const Op kIdentity;
 extern const Op kStopGradient;
 extern const Op kNeg;

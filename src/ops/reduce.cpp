@@ -18,8 +18,8 @@ Type infer_reduce(const Call& call) {
   Shape shape = call.in[0].shape;
   const Strings& dims = call.attrs.texts("dims");
   for (const std::string& dim : dims) {
-    TESSERA_CHECK(std::count(dims.begin(), dims.end(), dim) == 1, "{}: dimension '{}' is listed twice", call.op->name,
-                  dim);
+    TESSERA_CHECK(std::count(dims.begin(), dims.end(), dim) == 1, "{}: dimension '{}' is listed twice",
+                  call.op->name, dim);
     check_has(call, 0, dim);
     shape = shape.without(dim);
   }
@@ -48,7 +48,9 @@ Role role_reduce(const Call& call, int, const std::string& dim) {
   return reduced(call, dim) ? kRole : Role::Map;
 }
 
-double elements_in(const Call& call) { return static_cast<double>(call.in[0].shape.elements()); }
+double elements_in(const Call& call) {
+  return static_cast<double>(call.in[0].shape.elements());
+}
 
 // Elements that one output element is made from, over all shards.
 std::int64_t count_of(const Call& call) {
@@ -69,7 +71,8 @@ void fold(const Call& call, const View& in, const View& out, A identity, Combine
       [&](auto at) {
         A result = identity;
         inner.rows({at[0]}, [&](auto from, std::int64_t count, auto step) {
-          for (std::int64_t i = 0; i < count; ++i) result = combine(result, in.as<T>()[from[0] + i * step[0]]);
+          for (std::int64_t i = 0; i < count; ++i)
+            result = combine(result, in.as<T>()[from[0] + i * step[0]]);
         });
         out.as<T>()[at[1]] = finish(result);
       },
@@ -114,11 +117,13 @@ void kernel_extreme(KernelContext& c) {
 
 void kernel_any(KernelContext& c) {
   fold<bool>(
-      c.call, c.in[0], c.out[0], false, [](bool any, bool x) { return any || x; }, [](bool any) { return any; });
+      c.call, c.in[0], c.out[0], false, [](bool any, bool x) { return any || x; },
+      [](bool any) { return any; });
 }
 void kernel_all(KernelContext& c) {
   fold<bool>(
-      c.call, c.in[0], c.out[0], true, [](bool all, bool x) { return all && x; }, [](bool all) { return all; });
+      c.call, c.in[0], c.out[0], true, [](bool all, bool x) { return all && x; },
+      [](bool all) { return all; });
 }
 
 // Ties share equally, over all shards. They are counted in f32 at least, where bf16 would stop at 256.
@@ -134,21 +139,30 @@ std::vector<Sample> with_dims(const Strings& types) {
   std::vector<Sample> samples;
   for (const std::string& type : types) {
     samples.push_back({.in = {type + "[batch:3;length:4;hidden:5]"}, .attrs = {{"dims", Strings{"length"}}}});
-    samples.push_back({.in = {type + "[batch:2;length:3;hidden:5]"}, .attrs = {{"dims", Strings{"hidden", "batch"}}}});
+    samples.push_back(
+        {.in = {type + "[batch:2;length:3;hidden:5]"}, .attrs = {{"dims", Strings{"hidden", "batch"}}}});
     samples.push_back({.in = {type + "[rows:4;cols:3]"}, .attrs = {{"dims", Strings{"rows", "cols"}}}});
   }
   return samples;
 }
-std::vector<Sample> number_samples() { return with_dims({"f32", "bf16", "i32"}); }
-std::vector<Sample> real_samples() { return with_dims({"f32", "bf16"}); }
-std::vector<Sample> bool_samples() { return with_dims({"bool"}); }
+std::vector<Sample> number_samples() {
+  return with_dims({"f32", "bf16", "i32"});
+}
+std::vector<Sample> real_samples() {
+  return with_dims({"f32", "bf16"});
+}
+std::vector<Sample> bool_samples() {
+  return with_dims({"bool"});
+}
 
-// An empty list means every dimension; dimensions are listed in the order of x so that equal reductions are equal nodes.
+// An empty list means every dimension; dimensions are listed in the order of x so that equal reductions are
+// equal nodes.
 Tensor reduce(const Op& op, const Arg& x, const Strings& dims) {
   graph_of(x, op.name);
   Strings order;
   for (const Dim& dim : x.tensor.shape()) {
-    if (dims.empty() || std::find(dims.begin(), dims.end(), dim.name) != dims.end()) order.push_back(dim.name);
+    if (dims.empty() || std::find(dims.begin(), dims.end(), dim.name) != dims.end())
+      order.push_back(dim.name);
   }
   const bool complete = dims.empty() || order.size() == dims.size();
   return make(op, {x}, {{"dims", complete ? order : dims}});  // the record reports unknown and repeated names
@@ -227,11 +241,23 @@ constinit const Op kReduceAll{
     .samples = bool_samples,
 };
 
-Tensor reduce_sum(Arg x, const Strings& dims) { return reduce(kReduceSum, x, dims); }
-Tensor reduce_mean(Arg x, const Strings& dims) { return reduce(kReduceMean, x, dims); }
-Tensor reduce_max(Arg x, const Strings& dims) { return reduce(kReduceMax, x, dims); }
-Tensor reduce_min(Arg x, const Strings& dims) { return reduce(kReduceMin, x, dims); }
-Tensor reduce_any(Arg x, const Strings& dims) { return reduce(kReduceAny, x, dims); }
-Tensor reduce_all(Arg x, const Strings& dims) { return reduce(kReduceAll, x, dims); }
+Tensor reduce_sum(Arg x, const Strings& dims) {
+  return reduce(kReduceSum, x, dims);
+}
+Tensor reduce_mean(Arg x, const Strings& dims) {
+  return reduce(kReduceMean, x, dims);
+}
+Tensor reduce_max(Arg x, const Strings& dims) {
+  return reduce(kReduceMax, x, dims);
+}
+Tensor reduce_min(Arg x, const Strings& dims) {
+  return reduce(kReduceMin, x, dims);
+}
+Tensor reduce_any(Arg x, const Strings& dims) {
+  return reduce(kReduceAny, x, dims);
+}
+Tensor reduce_all(Arg x, const Strings& dims) {
+  return reduce(kReduceAll, x, dims);
+}
 
 }  // namespace tessera

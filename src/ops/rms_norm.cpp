@@ -28,10 +28,12 @@ void kernel_rms_norm(KernelContext& c) {
     for_each_line(
         c.in[0].shape, dim,
         [&](auto at) {
-          const double squares = sum_over(count, [&](std::int64_t i) { return x.at(at[0], i) * x.at(at[0], i); });
+          const double squares =
+              sum_over(count, [&](std::int64_t i) { return x.at(at[0], i) * x.at(at[0], i); });
           const double inverse = 1 / std::sqrt(squares / static_cast<double>(count) + epsilon);
           c.out[1].as<Stat<T>>()[at[3]] = static_cast<Stat<T>>(inverse);
-          for (std::int64_t i = 0; i < count; ++i) y.set(at[2], i, x.at(at[0], i) * inverse * scale.at(at[1], i));
+          for (std::int64_t i = 0; i < count; ++i)
+            y.set(at[2], i, x.at(at[0], i) * inverse * scale.at(at[1], i));
         },
         c.in[0], c.in[1], c.out[0], c.out[1]);
   });
@@ -49,7 +51,8 @@ void kernel_rms_norm_grad(KernelContext& c) {
           const auto g = [&](std::int64_t i) { return dy.at(at[3], i) * scale.at(at[1], i); };
           const double dot = sum_over(count, [&](std::int64_t i) { return g(i) * x.at(at[0], i); });
           const double slope = dot * inverse * inverse / static_cast<double>(count);
-          for (std::int64_t i = 0; i < count; ++i) dx.set(at[4], i, inverse * (g(i) - x.at(at[0], i) * slope));
+          for (std::int64_t i = 0; i < count; ++i)
+            dx.set(at[4], i, inverse * (g(i) - x.at(at[0], i) * slope));
         },
         c.in[0], c.in[1], c.in[2], c.in[3], c.out[0]);
   });
@@ -96,18 +99,21 @@ std::vector<Sample> grad_samples() {
            .attrs = {{"dim", "length"}}}};
 }
 std::vector<Sample> scale_grad_samples() {
-  return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[batch:3;length:2]", "f32[batch:3;length:2;hidden:5]"},
-           .attrs = {{"output", Strings{"hidden"}}}},
-          {.in = {"bf16[batch:2;length:6;hidden:3]", "f32[batch:2;hidden:3]", "bf16[batch:2;length:6;hidden:3]"},
-           .attrs = {{"output", Strings{"hidden", "length"}}}}};
+  return {
+      {.in = {"f32[batch:3;length:2;hidden:5]", "f32[batch:3;length:2]", "f32[batch:3;length:2;hidden:5]"},
+       .attrs = {{"output", Strings{"hidden"}}}},
+      {.in = {"bf16[batch:2;length:6;hidden:3]", "f32[batch:2;hidden:3]", "bf16[batch:2;length:6;hidden:3]"},
+       .attrs = {{"output", Strings{"hidden", "length"}}}}};
 }
 
 }  // namespace
 
 constinit const Op kRmsNorm{
     .name = "rms_norm",
-    .doc = "x * inverse * scale, inverse = 1 / sqrt(mean(x^2) + epsilon) along `dim`, computed in f32 or f64. Outputs: y, "
-           "inverse.",
+    .doc =
+        "x * inverse * scale, inverse = 1 / sqrt(mean(x^2) + epsilon) along `dim`, computed in f32 or f64. "
+        "Outputs: y, "
+        "inverse.",
     .infer = infer_rms_norm,
     .role = role_norm,
     .grad = grad_rms_norm,
@@ -135,8 +141,10 @@ constinit const Op kRmsNormGrad{
 
 constinit const Op kRmsNormScaleGrad{
     .name = "rms_norm_scale_grad",
-    .doc = "The gradient of rms_norm to the scale: dy * x * inverse, summed to the dimensions named by `output`. Inputs: "
-           "x, inverse, dy.",
+    .doc =
+        "The gradient of rms_norm to the scale: dy * x * inverse, summed to the dimensions named by "
+        "`output`. Inputs: "
+        "x, inverse, dy.",
     .infer = infer_scale_grad,
     .role = role_scale_grad,
     .kernel = kernel_scale_grad,

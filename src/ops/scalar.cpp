@@ -6,9 +6,12 @@
 namespace tessera {
 namespace {
 
-DType working_type(DType type) { return type == DType::BF16 ? DType::F32 : type; }
+DType working_type(DType type) {
+  return type == DType::BF16 ? DType::F32 : type;
+}
 
-// Type in which the result is handed over, known before `infer` has run only for ops that keep their input's type.
+// Type in which the result is handed over, known before `infer` has run only for ops that keep their input's
+// type.
 DType output_type(const Call& call) {
   TESSERA_ASSERT(!call.out.empty(), "{}: scalar code needs the output's type", call.name);
   return call.out[0].dtype;
@@ -16,18 +19,23 @@ DType output_type(const Call& call) {
 
 }  // namespace
 
-Value Code::input(int i) { return {this, i, working_type(call.in[static_cast<std::size_t>(i)].dtype)}; }
+Value Code::input(int i) {
+  return {this, i, working_type(call.in[static_cast<std::size_t>(i)].dtype)};
+}
 
 Value Code::emit(Scalar op, DType type, int a, int b, int c, double value) {
   code_.code.push_back({op, a, b, c, value, type});
   return {this, code_.inputs + static_cast<int>(code_.code.size()) - 1, type};
 }
 
-Value Code::cast(Value v, DType type) { return emit(Scalar::Cast, type, v.reg); }
+Value Code::cast(Value v, DType type) {
+  return emit(Scalar::Cast, type, v.reg);
+}
 
 ScalarCode Code::finish(Value result) {
   const DType type = output_type(call);
-  const bool last = result.reg == code_.inputs + static_cast<int>(code_.code.size()) - 1 && result.reg >= code_.inputs;
+  const bool last =
+      result.reg == code_.inputs + static_cast<int>(code_.code.size()) - 1 && result.reg >= code_.inputs;
   if (last && working_type(type) == result.type) {
     code_.code.back().type = type;
   } else {
@@ -37,11 +45,17 @@ ScalarCode Code::finish(Value result) {
   return std::move(code_);
 }
 
-Value unary(Scalar op, Value a) { return a.code->emit(op, a.type, a.reg); }
+Value unary(Scalar op, Value a) {
+  return a.code->emit(op, a.type, a.reg);
+}
 
-Value binary(Scalar op, Value a, Value b) { return a.code->emit(op, a.type, a.reg, b.reg); }
+Value binary(Scalar op, Value a, Value b) {
+  return a.code->emit(op, a.type, a.reg, b.reg);
+}
 
-Value compare(Scalar op, Value a, Value b) { return a.code->emit(op, DType::Bool, a.reg, b.reg); }
+Value compare(Scalar op, Value a, Value b) {
+  return a.code->emit(op, DType::Bool, a.reg, b.reg);
+}
 
 Value choose(Value condition, Value a, Value b) {
   return a.code->emit(Scalar::Select, a.type, condition.reg, a.reg, b.reg);

@@ -38,22 +38,50 @@ class Code {
 
 Value unary(Scalar op, Value a);
 Value binary(Scalar op, Value a, Value b);
-Value compare(Scalar op, Value a, Value b);      // gives a bool
-inline Value number(Value like, double value) { return like.code->constant(value, like.type); }
+Value compare(Scalar op, Value a, Value b);  // gives a bool
+inline Value number(Value like, double value) {
+  return like.code->constant(value, like.type);
+}
 
-inline Value operator+(Value a, Value b) { return binary(Scalar::Add, a, b); }
-inline Value operator-(Value a, Value b) { return binary(Scalar::Sub, a, b); }
-inline Value operator*(Value a, Value b) { return binary(Scalar::Mul, a, b); }
-inline Value operator/(Value a, Value b) { return binary(Scalar::Div, a, b); }
-inline Value operator+(Value a, double b) { return a + number(a, b); }
-inline Value operator+(double a, Value b) { return number(b, a) + b; }
-inline Value operator-(double a, Value b) { return number(b, a) - b; }
-inline Value operator*(double a, Value b) { return number(b, a) * b; }
-inline Value operator<(Value a, Value b) { return compare(Scalar::Less, a, b); }
-inline Value operator<=(Value a, Value b) { return compare(Scalar::LessEqual, a, b); }
-inline Value operator>(Value a, double b) { return compare(Scalar::Less, number(a, b), a); }
-inline Value operator==(Value a, Value b) { return compare(Scalar::Equal, a, b); }
-inline Value operator==(Value a, double b) { return a == number(a, b); }
+inline Value operator+(Value a, Value b) {
+  return binary(Scalar::Add, a, b);
+}
+inline Value operator-(Value a, Value b) {
+  return binary(Scalar::Sub, a, b);
+}
+inline Value operator*(Value a, Value b) {
+  return binary(Scalar::Mul, a, b);
+}
+inline Value operator/(Value a, Value b) {
+  return binary(Scalar::Div, a, b);
+}
+inline Value operator+(Value a, double b) {
+  return a + number(a, b);
+}
+inline Value operator+(double a, Value b) {
+  return number(b, a) + b;
+}
+inline Value operator-(double a, Value b) {
+  return number(b, a) - b;
+}
+inline Value operator*(double a, Value b) {
+  return number(b, a) * b;
+}
+inline Value operator<(Value a, Value b) {
+  return compare(Scalar::Less, a, b);
+}
+inline Value operator<=(Value a, Value b) {
+  return compare(Scalar::LessEqual, a, b);
+}
+inline Value operator>(Value a, double b) {
+  return compare(Scalar::Less, number(a, b), a);
+}
+inline Value operator==(Value a, Value b) {
+  return compare(Scalar::Equal, a, b);
+}
+inline Value operator==(Value a, double b) {
+  return a == number(a, b);
+}
 Value choose(Value condition, Value a, Value b);  // condition ? a : b
 
 // Scalar code of a call from a function of (Code&, Value...), one Value per input.

@@ -1,5 +1,5 @@
-// Softmax, its logarithm and log-sum-exp along one dimension. All subtract the maximum first; a row of -inf (fully masked)
-// gives a softmax of zeros, a logarithm of -inf, and no NaN in any gradient.
+// Softmax, its logarithm and log-sum-exp along one dimension. All subtract the maximum first; a row of -inf
+// (fully masked) gives a softmax of zeros, a logarithm of -inf, and no NaN in any gradient.
 #include "ops/build.h"
 #include "ops/loops.h"
 #include "ops/records.h"
@@ -8,7 +8,9 @@
 namespace tessera {
 namespace {
 
-const std::string& dim_attr(const Call& call) { return call.attrs.text("dim"); }
+const std::string& dim_attr(const Call& call) {
+  return call.attrs.text("dim");
+}
 
 void check_row(const Call& call) {
   check_same_dtype(call);
@@ -25,8 +27,8 @@ std::vector<Type> infer_row(const Call& call) {
 std::vector<Type> infer_row_grad(const Call& call) {
   check_count(call, 2);
   check_row(call);
-  TESSERA_CHECK(call.in[0].shape == call.in[1].shape, "{}: input 0 is [{}] but input 1 is [{}]", call.op->name,
-                to_string(call.in[0].shape), to_string(call.in[1].shape));
+  TESSERA_CHECK(call.in[0].shape == call.in[1].shape, "{}: input 0 is [{}] but input 1 is [{}]",
+                call.op->name, to_string(call.in[0].shape), to_string(call.in[1].shape));
   return {call.in[0]};
 }
 
@@ -63,7 +65,8 @@ void for_each_row(KernelContext& c, F f) {
   const std::int64_t count = c.in[0].shape.size(dim);
   with_floating(c.in[0].dtype, [&]<class T>() {
     const Line<T> x(c.in[0], dim), y(c.out[0], dim);
-    for_each_line(c.in[0].shape, dim, [&](auto at) { f(x, at[0], y, at[1], count); }, c.in[0], c.out[0]);
+    for_each_line(
+        c.in[0].shape, dim, [&](auto at) { f(x, at[0], y, at[1], count); }, c.in[0], c.out[0]);
   });
 }
 
@@ -99,7 +102,8 @@ void kernel_softmax_grad(KernelContext& c) {
     for_each_line(
         c.in[0].shape, dim,
         [&](auto at) {
-          const double sum = sum_over(count, [&](std::int64_t i) { return y.at(at[0], i) * dy.at(at[1], i); });
+          const double sum =
+              sum_over(count, [&](std::int64_t i) { return y.at(at[0], i) * dy.at(at[1], i); });
           for (std::int64_t i = 0; i < count; ++i) dx.set(at[2], i, y.at(at[0], i) * (dy.at(at[1], i) - sum));
         },
         c.in[0], c.in[1], c.out[0]);
@@ -120,7 +124,9 @@ Shifted shift(const Tensor& x, const std::string& dim) {
   return s;
 }
 
-Tensor narrowed(ExpandContext& c, const Tensor& y) { return cast(y, c.inputs[0].dtype()); }
+Tensor narrowed(ExpandContext& c, const Tensor& y) {
+  return cast(y, c.inputs[0].dtype());
+}
 
 // A row's sum is at least 1, or 0 when it is fully masked; then 1 does as well.
 Tensor or_one(const Tensor& sum) {
@@ -148,18 +154,25 @@ std::vector<Tensor> expand_softmax_grad(ExpandContext& c) {
   return {narrowed(c, mul(sub(dy, sum), y))};
 }
 
-double flops_row(const Call& call) { return 5.0 * static_cast<double>(call.in[0].shape.elements()); }
+double flops_row(const Call& call) {
+  return 5.0 * static_cast<double>(call.in[0].shape.elements());
+}
 
 std::vector<Sample> with_inputs(int count) {
   std::vector<Sample> samples;
   for (const auto& [type, dim] : {std::pair("f32[batch:3;length:2;hidden:5]", "hidden"),
                                   std::pair("bf16[batch:2;length:6;hidden:3]", "length")}) {
-    samples.push_back({.in = Strings(static_cast<std::size_t>(count), type), .attrs = {{"dim", std::string(dim)}}});
+    samples.push_back(
+        {.in = Strings(static_cast<std::size_t>(count), type), .attrs = {{"dim", std::string(dim)}}});
   }
   return samples;
 }
-std::vector<Sample> row_samples() { return with_inputs(1); }
-std::vector<Sample> row_grad_samples() { return with_inputs(2); }
+std::vector<Sample> row_samples() {
+  return with_inputs(1);
+}
+std::vector<Sample> row_grad_samples() {
+  return with_inputs(2);
+}
 
 }  // namespace
 
@@ -168,7 +181,10 @@ constinit const Op kSoftmax{
     .doc = "exp(x) / sum(exp(x)) along `dim`; a row of -inf gives zeros.",
     .infer = infer_row,
     .role = role_row,
-    .grad = [](GradContext& c) { c.set(0, make(kSoftmaxGrad, {c.out(), c.dy()}, c.node.attrs)); },
+    .grad =
+        [](GradContext& c) {
+          c.set(0, make(kSoftmaxGrad, {c.out(), c.dy()}, c.node.attrs));
+        },
     .kernel = kernel_softmax,
     .expand = expand_softmax,
     .flops = flops_row,
@@ -221,7 +237,10 @@ constinit const Op kLogSumExp{
     .doc = "log(sum(exp(x))) along `dim`; a row of -inf gives -inf.",
     .infer = infer_log_sum_exp,
     .role = role_row,
-    .grad = [](GradContext& c) { c.set(0, make(kLogSumExpGrad, {c.in(0), c.out(), c.dy()})); },
+    .grad =
+        [](GradContext& c) {
+          c.set(0, make(kLogSumExpGrad, {c.in(0), c.out(), c.dy()}));
+        },
     .kernel = kernel_log_sum_exp,
     .expand = expand_log_sum_exp,
     .flops = flops_row,
@@ -251,10 +270,11 @@ constinit const Op kLogSumExpGrad{
         },
     .exact = false,
     .ulps = 16,
-    .samples = [] {
-      return std::vector<Sample>{{.in = {"f32[batch:3;hidden:5]", "f32[batch:3]", "f32[batch:3]"}},
-                                 {.in = {"bf16[rows:4;cols:2]", "bf16[cols:2]", "bf16[cols:2]"}}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{{.in = {"f32[batch:3;hidden:5]", "f32[batch:3]", "f32[batch:3]"}},
+                                     {.in = {"bf16[rows:4;cols:2]", "bf16[cols:2]", "bf16[cols:2]"}}};
+        },
 };
 
 Tensor stable_log_sum_exp(const Tensor& x, const std::string& dim) {
@@ -262,8 +282,14 @@ Tensor stable_log_sum_exp(const Tensor& x, const std::string& dim) {
   return add(log(s.sum), s.max);
 }
 
-Tensor softmax(Arg x, const std::string& dim) { return make(kSoftmax, {x}, {{"dim", dim}}); }
-Tensor log_softmax(Arg x, const std::string& dim) { return make(kLogSoftmax, {x}, {{"dim", dim}}); }
-Tensor log_sum_exp(Arg x, const std::string& dim) { return make(kLogSumExp, {x}, {{"dim", dim}}); }
+Tensor softmax(Arg x, const std::string& dim) {
+  return make(kSoftmax, {x}, {{"dim", dim}});
+}
+Tensor log_softmax(Arg x, const std::string& dim) {
+  return make(kLogSoftmax, {x}, {{"dim", dim}});
+}
+Tensor log_sum_exp(Arg x, const std::string& dim) {
+  return make(kLogSumExp, {x}, {{"dim", dim}});
+}
 
 }  // namespace tessera
