@@ -3,10 +3,11 @@
 //   DataSource source = parallel_files({"train.en"}, {"train.fr"});
 //   auto train = open_translation_data(source, tokenizer, {.tokens_per_batch = 3000}, "run/cache");
 //   Batch b = train->batch(step);                       // a pure function of data, seed and step
-//   session.run(program[b.shape], [&](const std::string& name, const Box& box, void* out) { b.fill(name, box, out); });
+//   session.run(program[b.shape], [&](const std::string& name, const Box& box, void* out) { b.fill(name, box,
+//   out); });
 //
-// Every error is a UserError with ExitCode::BadData that begins with "data: " and names file and line; a full or broken
-// disk is a SystemError. A Dataset is immutable: const use from any thread.
+// Every error is a UserError with ExitCode::BadData that begins with "data: " and names file and line; a full
+// or broken disk is a SystemError. A Dataset is immutable: const use from any thread.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,11 @@ enum class InvalidUtf8 {
   Skip,     // leave the example out; counted
 };
 
-const char* to_string(InvalidUtf8 policy);             // "error", "replace", "skip"
+const char* to_string(InvalidUtf8 policy);              // "error", "replace", "skip"
 InvalidUtf8 parse_invalid_utf8(std::string_view text);  // throws UserError that lists the names
 
-// Where examples come from. Files may be gzip or zstd (seen by their first bytes). Lines end with LF or CRLF; a byte
-// order mark at the start is dropped.
+// Where examples come from. Files may be gzip or zstd (seen by their first bytes). Lines end with LF or CRLF;
+// a byte order mark at the start is dropped.
 struct DataSource {
   enum class Format {
     Text,      // each line is an example
@@ -71,11 +72,13 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-// One batch: inputs by name, each i32 [batch, length], row-major. What follows a row's tokens is kPadId; every token of
-// real text is greater, so "weight of a label" is label != 0. Each row of text ends with kEosId unless it was cut.
+// One batch: inputs by name, each i32 [batch, length], row-major. What follows a row's tokens is kPadId;
+// every token of real text is greater, so "weight of a label" is label != 0. Each row of text ends with
+// kEosId unless it was cut.
 //
 //   translation   source [batch, source_length]   target [batch, target_length]
-//   text          target [batch, target_length]   segment (1, 2, ... inside a row, 0 padding), position (from 0 in each
+//   text          target [batch, target_length]   segment (1, 2, ... inside a row, 0 padding), position (from
+//   0 in each
 //                 segment); tokens may attend only inside their segment
 //
 // A decoder reads the target shifted right by one place, with kPadId where position is 0.
@@ -86,40 +89,47 @@ struct Batch {
   std::map<std::string, Array> inputs;  // a FeedMap of Session::run
   std::int64_t tokens = 0;              // real (not padding) target tokens: the weight of the loss
   std::int64_t source_tokens = 0;       // real source tokens
-  std::vector<std::int64_t> examples;   // ids of the examples (translation) or rows (text) in it; -1 for an empty row
+  std::int64_t words = 0,
+               bytes =
+                   0;  // of the target texts that end in this batch, as Perplexity::count_text counts them
+  std::vector<std::int64_t>
+      examples;  // ids of the examples (translation) or rows (text) in it; -1 for an empty row
 
-  // The part of one input inside `box`, row-major, for Session::run. Throws UserError on an unknown name or a box that
-  // reaches outside.
+  // The part of one input inside `box`, row-major, for Session::run. Throws UserError on an unknown name or a
+  // box that reaches outside.
   void fill(const std::string& name, const Box& box, void* out) const;
 };
 
 struct DataStats {
-  std::int64_t examples = 0;       // usable ones
-  std::int64_t too_long = 0;       // dropped or cut
-  std::int64_t empty = 0;          // a side without tokens: dropped
-  std::int64_t replaced_utf8 = 0;  // lines with ill-formed UTF-8 that was replaced
-  std::int64_t skipped_utf8 = 0;   // examples left out for it
+  std::int64_t examples = 0;                          // usable ones
+  std::int64_t too_long = 0;                          // dropped or cut
+  std::int64_t empty = 0;                             // a side without tokens: dropped
+  std::int64_t replaced_utf8 = 0;                     // lines with ill-formed UTF-8 that was replaced
+  std::int64_t skipped_utf8 = 0;                      // examples left out for it
   std::int64_t source_tokens = 0, target_tokens = 0;  // ends included, of the usable ones
+  std::int64_t words = 0, bytes = 0;  // of their target texts, as Perplexity::count_text counts them
 };
 
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  // Training: step >= 0. Every batch is full; every example is read once before any is read again. Two calls give equal
-  // batches, whatever was called in between.
+  // Training: step >= 0. Every batch is full. The order is shuffled anew in each epoch; after e epochs each
+  // example was read e times, or e - 1 times the few that did not fill a batch: those come first in the next
+  // epoch. Two calls give equal batches, whatever was called in between.
   virtual Batch batch(std::int64_t step) const = 0;
   virtual double steps_per_epoch() const = 0;
 
-  // Evaluation: every usable example exactly once; the last batch of a shape may have empty rows. 0 <= index < count.
+  // Evaluation: every usable example exactly once; the last batch of a shape may have empty rows. 0 <= index
+  // < count.
   virtual std::int64_t evaluation_batches() const = 0;
   virtual Batch evaluation_batch(std::int64_t index) const = 0;
 
   virtual const std::vector<BatchShape>& shapes() const = 0;
   virtual const DataStats& stats() const = 0;
 
-  // SHA-256 over the data, the tokenizer and every option that changes a batch, the seed included: equal fingerprints
-  // give equal batches. Belongs into checkpoints.
+  // SHA-256 over the data, the tokenizer and every option that changes a batch, the seed included: equal
+  // fingerprints give equal batches. Belongs into checkpoints.
   virtual const std::string& fingerprint() const = 0;
 };
 
@@ -129,27 +139,30 @@ const char* to_string(TooLong policy);          // "drop", "cut", "error"
 TooLong parse_too_long(std::string_view text);  // throws UserError that lists the names
 
 struct TranslationOptions {
-  std::int64_t tokens_per_batch = 3000;   // at most sentences * target_length of a shape, padding included
-  int buckets = 8;                        // at most so many shapes, placed where they leave the least padding
-  std::int64_t sentences_per_batch = 0;   // > 0: one shape of so many sentences and the largest lengths instead
+  std::int64_t tokens_per_batch = 3000;  // at most sentences * target_length of a shape, padding included
+  int buckets = 8;                       // at most so many shapes, placed where they leave the least padding
+  std::int64_t sentences_per_batch =
+      0;  // > 0: one shape of so many sentences and the largest lengths instead
   std::int64_t max_source = 128, max_target = 128;  // tokens with the end
   TooLong too_long = TooLong::Drop;
-  std::uint64_t seed = 1;                 // of the order
-  std::string batch_dim = "batch", source_dim = "source_length", target_dim = "length";  // names in Batch::inputs
+  std::uint64_t seed = 1;  // of the order
+  std::string batch_dim = "batch", source_dim = "source_length",
+              target_dim = "length";  // names in Batch::inputs
 };
 
 struct LanguageOptions {
   std::int64_t rows_per_batch = 16;
-  std::int64_t length = 128;              // tokens of a row; longer examples go on as segments of their own
-  bool packed = true;                     // several examples in a row; off: one a row
+  std::int64_t length = 128;  // tokens of a row; longer examples go on as segments of their own
+  bool packed = true;         // several examples in a row; off: one a row
   std::uint64_t seed = 1;
   std::string batch_dim = "batch", length_dim = "length";
 };
 
-// `cache_folder` is made when missing; the token file in it is named by a hash of data, tokenizer and format, checked
-// when opened and rebuilt when damaged. Delete it freely.
+// `cache_folder` is made when missing; the token file in it is named by a hash of data, tokenizer and format,
+// checked when opened and rebuilt when damaged. Delete it freely.
 std::unique_ptr<Dataset> open_translation_data(const DataSource& source, const Tokenizer& tokenizer,
-                                               const TranslationOptions& options, const std::string& cache_folder);
+                                               const TranslationOptions& options,
+                                               const std::string& cache_folder);
 std::unique_ptr<Dataset> open_language_data(const DataSource& source, const Tokenizer& tokenizer,
                                             const LanguageOptions& options, const std::string& cache_folder);
 
@@ -157,7 +170,9 @@ std::unique_ptr<Dataset> open_language_data(const DataSource& source, const Toke
 std::vector<std::string> copy_baseline(const std::vector<std::string>& sources);
 
 // For each source the target of the training example whose source shares the most words with it: the largest
-// 2 * common / (words + words) over lower-case words, the earliest example on a tie; "" when nothing is shared.
-std::vector<std::string> retrieval_baseline(const std::vector<TextExample>& train, const std::vector<std::string>& sources);
+// 2 * common / (words + words) over lower-case words, the earliest example on a tie; "" when nothing is
+// shared.
+std::vector<std::string> retrieval_baseline(const std::vector<TextExample>& train,
+                                            const std::vector<std::string>& sources);
 
 }  // namespace tessera
