@@ -117,7 +117,7 @@ TESSERA_BINARY(Max, keep_nan<D>(a, keep_nan<D>(b, hn::Max(a, b))))
 TESSERA_BINARY(Less, hn::Lt(a, b))
 TESSERA_BINARY(LessEqual, hn::Le(a, b))
 TESSERA_BINARY(Equal, hn::Eq(a, b))
-TESSERA_BINARY(NotEqual, hn::Ne(a, b))
+TESSERA_BINARY(NotEqual, hn::Not(hn::Eq(a, b)))  // Ne is false for NaN on x86
 
 #undef TESSERA_UNARY
 #undef TESSERA_BINARY

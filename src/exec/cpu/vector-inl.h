@@ -61,7 +61,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Rebind<std::uint32_t, D>>
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fffu)));
   const auto quiet = hn::Or(bits, hn::Set(u, 0x400000u));
-  const auto nan = hn::RebindMask(u, hn::Ne(x, x));
+  const auto nan = hn::RebindMask(u, hn::Not(hn::Eq(x, x)));
   (void)d;
   return hn::IfThenElse(nan, quiet, rounded);
 }
