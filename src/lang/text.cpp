@@ -123,12 +123,13 @@ Shape TextReader::shape() {
 
 Type TextReader::type() {
   const std::string text = name();
+  DType dtype{};
   try {
-    const DType dtype = parse_dtype(text);
-    return {shape(), dtype};
+    dtype = parse_dtype(text);
   } catch (const UserError& error) {
     throw UserError(fmt::format("{}, column {}: {}", what_, at_ + 1, error.what()));
   }
+  return {shape(), dtype};
 }
 
 template <class T, class Read>
