@@ -73,7 +73,8 @@ std::string tiling_fault(const std::vector<std::int64_t>& shape, const std::vect
     solid.push_back(box);
   }
   if (whole.empty()) return "";
-  const auto missing = [&] {
+  const auto missing = [&]() -> std::string {
+    if (covered == whole.elements()) return "some elements lie in two blocks, others in none";
     return fmt::format("the blocks hold {} of {} elements", covered, whole.elements());
   };
   if (solid.empty()) return missing();
