@@ -78,6 +78,24 @@ TEST(Random, AWindowDrawsItsPartOfTheWhole) {
   EXPECT_TRUE(same_bits(part, part_of(all, {{3, 0}, {4, 3}})));
 }
 
+// The blocks that kernels draw at once are the stream of tessera/random.h, wherever a shard starts in it.
+TEST(Random, BlocksAreTheStreamOfTheBaseFunctions) {
+  Graph g;
+  const Call call = call_of(g.node(random_uniform(g, {{"n", 1000}}).node()));
+  const RandomState random{kSeed, 2, "key"};
+  const RandomKey key = random_key(random.seed, random.key, random.step);
+  for (std::int64_t start : {0, 1, 2, 3, 4, 250}) {
+    Array part({{{"n", 301}}, DType::F32});
+    const std::vector<View> out = {make_view(part.bytes.data(), call.out[0], {{start}, {301}})};
+    KernelContext ctx{call, {}, out, random.seed, random.step, &random.key};
+    run_reference(*call.op, ctx);
+    for (std::int64_t i = 0; i < 301; ++i) {
+      ASSERT_EQ(part.at(i), random_uniform_at(key, static_cast<std::uint64_t>(start + i)))
+          << start << " + " << i;
+    }
+  }
+}
+
 TEST(Random, SeedNameAndStepChangeTheStream) {
   Graph g;
   const Call call = call_of(g.node(random_uniform(g, {{"a", 64}}).node()));
