@@ -65,6 +65,7 @@ class Lowering {
   std::vector<int> lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs);
   OpCuts decide_cuts(const Call& call, const std::vector<int>& inputs);
   void refine_in_update(const Call& call, const std::vector<int>& inputs, std::map<std::string, Cut>& cut) const;
+  void take_storage_cuts(const Call& call, std::map<std::string, Cut>& cut) const;
   void check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const;
   std::vector<int> expand_op(const Call& call, const std::vector<int>& inputs, const OpCuts& cuts);
   std::optional<std::vector<int>> delayed_axes(const Scope& scope, const Node& node, const Call& call,

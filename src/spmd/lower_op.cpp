@@ -55,6 +55,7 @@ std::string continued_from(const Call& call, const Dim& out) {
 
 std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs) {
   Call call = call_of(node);
+  call.name = node.name;  // values and steps are named after the node; messages add the location themselves
   if (call.op->moves != nullptr) return lower_moves(scope, node, call, inputs);
   OpCuts cuts = decide_cuts(call, inputs);
   check_conflicts(call, cuts.cut);
@@ -95,6 +96,7 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
     if (!whole) cuts.split_whole.push_back(name);
   }
   if (origin_.region == Region::Update) refine_in_update(call, inputs, cuts.cut);
+  if (call.attrs.has("storage_of")) take_storage_cuts(call, cuts.cut);
   if (call.op->aligned != nullptr) {
     for (const auto& [dim, part] : call.op->aligned(call)) cuts.cut[part] = {cuts.cut[dim].axes, 1};
   }
@@ -126,6 +128,14 @@ void Lowering::refine_in_update(const Call& call, const std::vector<int>& inputs
       it->second = actual;
     }
   }
+}
+
+// A gradient marked as belonging to a parameter is brought where the parameter's slots are stored.
+void Lowering::take_storage_cuts(const Call& call, std::map<std::string, Cut>& cut) const {
+  Variable slot{call.attrs.text("storage_of"), VariableKind::Slot, "", {}, -1};
+  const Shape& shape = call.in[0].shape;
+  Placement stored = storage_placement(mesh_, layout_, slot, shape);
+  for (std::size_t d = 0; d < shape.count(); ++d) cut[shape[d].name] = stored.cuts[d];
 }
 
 void Lowering::check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const {
