@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-using testing::Evaluator;
-using testing::values_of;
+using nn_testing::Evaluator;
+using nn_testing::values_of;
 using Feeds = std::map<std::string, Array>;
 
 TransformerConfig tiny_config(ModelKind kind, Positions positions = Positions::Learned) {

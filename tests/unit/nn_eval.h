@@ -12,7 +12,7 @@
 #include "tessera/ops.h"
 #include "tessera/random.h"
 
-namespace tessera::testing {
+namespace tessera::nn_testing {
 
 class Evaluator {
  public:
@@ -121,4 +121,4 @@ inline std::vector<double> values_of(const Array& array) {
   return list;
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::nn_testing

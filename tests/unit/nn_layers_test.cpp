@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-using testing::Evaluator;
-using testing::values_of;
+using nn_testing::Evaluator;
+using nn_testing::values_of;
 
 Array filled(const Shape& shape, double phase, DType dtype = DType::F64) {
   Array array({shape, dtype});

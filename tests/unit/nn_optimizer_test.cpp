@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-using testing::Evaluator;
-using testing::values_of;
+using nn_testing::Evaluator;
+using nn_testing::values_of;
 
 const Shape kShape{{"rows", 3}, {"cols", 4}};
 
