@@ -22,6 +22,7 @@
 
 #include "tessera/config.h"
 #include "tessera/data.h"
+#include "tessera/error.h"
 #include "tessera/metrics.h"
 #include "tessera/session.h"
 
