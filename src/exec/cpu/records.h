@@ -7,4 +7,24 @@ namespace tessera {
 
 extern const CpuKernel kEinsumKernel;
 
+// softmax.cpp, cross_entropy.cpp, norm.cpp
+extern const CpuKernel kSoftmaxKernel;
+extern const CpuKernel kSoftmaxGradKernel;
+extern const CpuKernel kLogSoftmaxKernel;
+extern const CpuKernel kLogSumExpKernel;
+extern const CpuKernel kCrossEntropyKernel;
+extern const CpuKernel kCrossEntropyGradKernel;
+extern const CpuKernel kRmsNormKernel;
+extern const CpuKernel kRmsNormGradKernel;
+extern const CpuKernel kRmsNormScaleGradKernel;
+extern const CpuKernel kLayerNormKernel;
+extern const CpuKernel kLayerNormGradKernel;
+extern const CpuKernel kLayerNormScaleGradKernel;
+
+// reduce.cpp
+extern const CpuKernel kReduceSumKernel;
+extern const CpuKernel kReduceMeanKernel;
+extern const CpuKernel kReduceMaxKernel;
+extern const CpuKernel kReduceMinKernel;
+
 }  // namespace tessera

@@ -6,7 +6,25 @@
 namespace tessera {
 namespace {
 
-constexpr std::array kKernels = {&kEinsumKernel};
+constexpr std::array kKernels = {
+    &kEinsumKernel,
+    &kSoftmaxKernel,
+    &kSoftmaxGradKernel,
+    &kLogSoftmaxKernel,
+    &kLogSumExpKernel,
+    &kCrossEntropyKernel,
+    &kCrossEntropyGradKernel,
+    &kRmsNormKernel,
+    &kRmsNormGradKernel,
+    &kRmsNormScaleGradKernel,
+    &kLayerNormKernel,
+    &kLayerNormGradKernel,
+    &kLayerNormScaleGradKernel,
+    &kReduceSumKernel,
+    &kReduceMeanKernel,
+    &kReduceMaxKernel,
+    &kReduceMinKernel,
+};
 
 }  // namespace
 
@@ -17,6 +35,8 @@ const CpuKernel* find_kernel(std::string_view op) {
   return nullptr;
 }
 
-std::span<const CpuKernel* const> all_kernels() { return kKernels; }
+std::span<const CpuKernel* const> all_kernels() {
+  return kKernels;
+}
 
 }  // namespace tessera

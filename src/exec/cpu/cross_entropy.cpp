@@ -1,0 +1,157 @@
+// Cross-entropy and its gradient for classes along the last dimension: a row is read twice forward and once backward, and
+// nothing of its size is written but the gradient.
+#include <cmath>
+
+#include "exec/cpu/cross_entropy.h"
+#include "exec/cpu/records.h"
+#include "exec/cpu/rows.h"
+#include "exec/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "exec/cpu/row-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(float));
+
+template <class T>
+void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin, std::int64_t end) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t n = plan.length;
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* x = static_cast<const T*>(rows.logits) + r * n;
+    const float max = max_row(d, x, n);
+    const auto shift = hn::Set(d, max);
+    const float sum = sum_row(d, n, [&](std::int64_t i) HWY_ATTR {
+      return vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
+    });
+    const float log_z = static_cast<float>(std::log(static_cast<double>(sum)) + max);
+    const std::int64_t target = rows.targets[r];
+    double loss = 0;
+    if (target >= 0 && target < n) {
+      loss = log_z - plan.on * static_cast<double>(widened<float>(x[target]));
+      if (plan.off > 0) {
+        loss -= plan.off * sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return read(d, x, i, n); });
+      }
+    }
+    if (plan.z_loss > 0) loss += plan.z_loss * log_z * log_z;
+    rows.loss[r] = log_z == -INFINITY ? 0 : static_cast<float>(loss);
+    rows.log_z_out[r] = log_z;
+  }
+}
+
+template <class T>
+void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin, std::int64_t end) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t n = plan.length;
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* x = static_cast<const T*>(rows.logits) + r * n;
+    T* dx = static_cast<T*>(rows.gradient) + r * n;
+    const double log_z = rows.log_z[r], dloss = rows.dloss[r];
+    const std::int64_t target = rows.targets[r];
+    const bool live = rows.log_z[r] != -INFINITY, valid = live && target >= 0 && target < plan.classes;
+    const double slope = live ? dloss * ((target >= 0 && target < plan.classes) + 2 * plan.z_loss * log_z) : 0;
+    const float off = valid ? static_cast<float>(dloss * plan.off) : 0.0f;
+    const std::int64_t hit = valid ? target - rows.start : -1;
+    float at_target = 0;  // before the row may be overwritten
+    if (hit >= 0 && hit < n) at_target = widened<float>(x[hit]);
+    const auto shift = hn::Set(d, live ? rows.log_z[r] : 0.0f), factor = hn::Set(d, static_cast<float>(slope));
+    const auto level = hn::Set(d, off);
+    for (std::int64_t i = 0; i < n; i += kLanes) {
+      const auto p = vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
+      write(d, hn::Sub(hn::Mul(factor, p), level), dx, i, n);
+    }
+    if (hit >= 0 && hit < n) {
+      const double p = std::exp(static_cast<double>(at_target) - log_z);
+      dx[hit] = narrowed<T>(static_cast<float>(slope * p - off - dloss * plan.on));
+    }
+  }
+}
+
+}  // namespace
+
+void cross_entropy_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin, std::int64_t end) {
+  if (plan.dtype == DType::F32) {
+    (rows.gradient ? backward<float> : forward<float>)(plan, rows, begin, end);
+  } else {
+    (rows.gradient ? backward<bf16> : forward<bf16>)(plan, rows, begin, end);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+
+HWY_EXPORT(cross_entropy_rows);
+
+namespace {
+
+bool supports(const KernelSite& site) {
+  const Shape& logits = site.in[0].shape;
+  return is_half_or_single(site.in[0].dtype) && is_last(logits, site.call.attrs.text("dim")) &&
+         is_statistic(logits, site.in[1].shape);
+}
+
+CrossEntropyPlan plan_of(const KernelSite& site) {
+  const std::string& dim = site.call.attrs.text("dim");
+  CrossEntropyPlan plan;
+  plan.dtype = site.in[0].dtype;
+  plan.length = site.in[0].shape.size(dim);
+  plan.classes = site.call.in[0].shape.size(dim);
+  const double smoothing = site.call.attrs.number("label_smoothing");
+  plan.on = 1 - smoothing;
+  plan.off = smoothing / static_cast<double>(plan.classes);
+  plan.z_loss = site.call.attrs.number("z_loss");
+  return plan;
+}
+
+PreparedKernel prepare_forward(const KernelSite& site) {
+  return [plan = plan_of(site), threads = site.threads](const KernelContext& c, void*) {
+    CrossEntropyRows rows;
+    rows.logits = c.in[0].data;
+    rows.targets = c.in[1].as<std::int32_t>();
+    rows.loss = c.out[0].as<float>();
+    rows.log_z_out = c.out[1].as<float>();
+    over_rows(c.in[1].elements(), threads, [&](std::int64_t begin, std::int64_t end, int) {
+      HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(plan, rows, begin, end);
+    });
+  };
+}
+
+PreparedKernel prepare_backward(const KernelSite& site) {
+  return [plan = plan_of(site), threads = site.threads](const KernelContext& c, void*) {
+    CrossEntropyRows rows;
+    rows.logits = c.in[0].data;
+    rows.targets = c.in[1].as<std::int32_t>();
+    rows.log_z = c.in[2].as<float>();
+    rows.dloss = c.in[3].as<float>();
+    rows.gradient = c.out[0].data;
+    rows.start = c.in[0].start.back();
+    over_rows(c.in[1].elements(), threads, [&](std::int64_t begin, std::int64_t end, int) {
+      HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(plan, rows, begin, end);
+    });
+  };
+}
+
+}  // namespace
+
+const CpuKernel kCrossEntropyKernel = {.op = "cross_entropy", .supports = supports, .prepare = prepare_forward};
+const CpuKernel kCrossEntropyGradKernel = {
+    .op = "cross_entropy_grad",
+    .supports = supports,
+    .prepare = prepare_backward,
+    .in_place = [](const Call&, int in, int) { return in == 0; }};
+
+}  // namespace tessera
+#endif
