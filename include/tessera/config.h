@@ -23,6 +23,8 @@ namespace tessera {
 struct SplitConfig {
   Strings files;                 // text, tsv, jsonl; parallel: the source side
   Strings target_files;          // parallel: the target side, line by line
+  Strings documents;             // optional, line by line beside files: "origin:document" of each example
+  Strings origins;               // only examples of these origins; needs documents
   bool operator==(const SplitConfig&) const = default;
 };
 

@@ -302,7 +302,9 @@ ConfigSection split_fields(const char* path, SplitConfig& s) {
   return {path,
           {list("files", s.files,
                 "text, tsv or jsonl files, or the source side of parallel ones; .gz and .zst too"),
-           list("target_files", s.target_files, "the target side of parallel files")}};
+           list("target_files", s.target_files, "the target side of parallel files"),
+           list("documents", s.documents, "beside files, line by line: origin:document of each example"),
+           list("origins", s.origins, "keep only examples of these origins; needs documents")}};
 }
 
 ConfigSection data_fields(DataConfig& d) {

@@ -32,6 +32,11 @@ void check_data(const Config& config) {
                     "for both sides; use files, or format = \"parallel\"",
                     name, data.format);
     }
+    TESSERA_CHECK(split->documents.empty() || split->documents.size() == split->files.size(),
+                  "data.{0}.documents has {1} entries but data.{0}.files has {2}; each file has one", name,
+                  split->documents.size(), split->files.size());
+    TESSERA_CHECK(split->origins.empty() || !split->documents.empty(),
+                  "data.{0}.origins chooses among data.{0}.documents, which is empty; name those files", name);
   }
   if (data.train.files.empty()) return;
   const bool is_lm = config.model.kind == ModelKind::LanguageModel;
