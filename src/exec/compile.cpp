@@ -42,6 +42,14 @@ std::string biggest(const CompiledProgram& compiled, const std::vector<StoredVar
   return fmt::format("{}", fmt::join(lines, ", "));
 }
 
+// Further graphs need not have every dimension of the session's layout (decoding has no loss, updates have no
+// batch).
+Layout relaxed(Layout layout) {
+  for (auto* rules : {&layout.compute, &layout.params, &layout.slots})
+    for (Rule& rule : *rules) rule.optional = true;
+  return layout;
+}
+
 }  // namespace
 
 int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, bool pinned) {
@@ -56,7 +64,7 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   compiled->pinned = pinned;
   LowerOptions lower_options = options.lower;
   lower_options.pin_all = pinned || options.lower.pin_all;
-  compiled->program = lower(g, targets, core->mesh, layout, lower_options);
+  compiled->program = lower(g, targets, core->mesh, &g == &graph ? layout : relaxed(layout), lower_options);
   options.lower.accumulators = lower_options.accumulators;
   for (const Step& step : compiled->program.steps) {
     if (step.kind != Step::Kind::Start) continue;

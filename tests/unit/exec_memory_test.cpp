@@ -1,0 +1,155 @@
+// Memory: plans near the lower bound, buffers that do not overlap while they live, arenas that are refused
+// before allocation, runs that do not allocate.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "exec/arena.h"
+#include "exec/cpu_target.h"
+#include "exec_allocations.h"
+#include "session_models.h"
+#include "tessera/error.h"
+
+namespace tessera {
+namespace {
+
+using testing::Mlp;
+
+Program lowered(const Mlp& model, const std::string& mesh, const std::string& layout) {
+  LowerOptions options;
+  return lower(model.graph, model.step(), Mesh::parse(mesh), Layout::parse(layout), options);
+}
+
+int base(const Program& program, int id) {
+  while (program.values[static_cast<std::size_t>(id)].view_of >= 0)
+    id = program.values[static_cast<std::size_t>(id)].view_of;
+  return id;
+}
+
+std::int64_t largest_bytes(const Program& program, int id) {
+  const ProgramValue& v = program.values[static_cast<std::size_t>(id)];
+  return largest_elements(program.mesh, v.type.shape, v.placement) *
+         static_cast<std::int64_t>(size_of(v.type.dtype));
+}
+
+// First writing and last reading step of each value, views counted for their base.
+struct Life {
+  int first = 1 << 30, last = -1;
+};
+std::vector<Life> lives(const Program& program) {
+  std::vector<Life> result(program.values.size());
+  auto touch = [&](int id, int s) {
+    Life& life = result[static_cast<std::size_t>(base(program, id))];
+    life.first = std::min(life.first, s);
+    life.last = std::max(life.last, s);
+  };
+  for (int s = 0; s < static_cast<int>(program.steps.size()); ++s) {
+    const Step& step = program.steps[static_cast<std::size_t>(s)];
+    if (step.kind == Step::Kind::Free) continue;
+    for (int id : step.in) touch(id, s);
+    for (int id : step.out) touch(id, s);
+  }
+  for (std::size_t v = 0; v < program.values.size(); ++v)
+    if (program.values[v].kind == ProgramValue::Kind::Feed) touch(static_cast<int>(v), 0);
+  for (int id : program.fetches) touch(id, static_cast<int>(program.steps.size()) - 1);
+  return result;
+}
+
+TEST(MemoryPlan, LiveBuffersDoNotOverlapAndThePlanIsNearTheBound) {
+  Mlp model(64);
+  for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
+           {"", ""}, {"a:3", "batch:a"}, {"a:2;b:2", "batch:a;hidden:b"}}) {
+    SCOPED_TRACE(layout);
+    const Program program = lowered(model, mesh, layout);
+    for (bool in_place : {false, true}) {
+      const MemoryPlan plan = plan_memory(program, CpuTarget(1, in_place));
+      EXPECT_LE(static_cast<double>(plan.arena_bytes), 1.2 * static_cast<double>(plan.liveness_bound));
+      const std::vector<Life> life = lives(program);
+      for (std::size_t a = 0; a < life.size(); ++a) {
+        const int id = static_cast<int>(a);
+        if (base(program, id) != id || life[a].last < 0 || plan.offset[a] < 0) continue;
+        EXPECT_EQ(plan.offset[a] % 64, 0);
+        EXPECT_LE(plan.offset[a] + largest_bytes(program, id), plan.arena_bytes);
+        for (std::size_t b = a + 1; b < life.size(); ++b) {
+          if (base(program, static_cast<int>(b)) != static_cast<int>(b) || life[b].last < 0 ||
+              plan.offset[b] < 0)
+            continue;
+          const bool touch_in_time = life[a].first <= life[b].last && life[b].first <= life[a].last;
+          const bool handed_over =
+              in_place && (life[a].last == life[b].first || life[b].last == life[a].first);
+          if (!touch_in_time || handed_over) continue;
+          EXPECT_TRUE(plan.offset[a] + largest_bytes(program, id) <= plan.offset[b] ||
+                      plan.offset[b] + largest_bytes(program, static_cast<int>(b)) <= plan.offset[a])
+              << program.values[a].name << " and " << program.values[b].name;
+        }
+      }
+    }
+  }
+}
+
+TEST(MemoryPlan, AChainNeedsOneBufferInPlace) {
+  Graph graph;
+  const Dim n{"n", 1000};
+  const Tensor x = graph.input("x", {n});
+  const Tensor y = exp(tanh(sin(x)));
+  LowerOptions options;
+  options.without = {"fuse"};
+  const Program program = lower(graph, {y}, Mesh(), Layout(), options);
+  constexpr std::int64_t kBuffer = 4032;  // 1000 floats in whole cache lines
+  EXPECT_EQ(plan_memory(program, CpuTarget(1, false)).arena_bytes, 2 * kBuffer);
+  EXPECT_EQ(plan_memory(program, CpuTarget(1, true)).arena_bytes, kBuffer);
+}
+
+TEST(MemoryPlan, VariablesAreOutsideAndThePeakIsListedLargestFirst) {
+  Mlp model(512);
+  const Program program = lowered(model, "", "");
+  const MemoryPlan plan = plan_memory(program, CpuTarget(1, true));
+  for (std::size_t v = 0; v < program.values.size(); ++v) {
+    const bool variable = program.values[v].kind == ProgramValue::Kind::Variable;
+    EXPECT_FALSE(variable && plan.offset[v] != -1) << program.values[v].name;
+  }
+  ASSERT_FALSE(plan.peak_values.empty());
+  EXPECT_GE(largest_bytes(program, plan.peak_values[0]), largest_bytes(program, plan.peak_values.back()));
+}
+
+TEST(MemoryPlan, TooLargeIsRefusedBeforeAllocation) {
+  Graph graph;
+  const Dim rows{"rows", std::int64_t{1} << 22}, cols{"cols", std::int64_t{1} << 20};
+  const Tensor big = random_uniform(graph, {rows, cols});  // 16 TiB
+  Session session(graph, Mesh::parse("a:2"), Layout::parse("rows:a"));
+  try {
+    session.compile({reduce_sum(big)});
+    FAIL();
+  } catch (const SystemError& e) {
+    EXPECT_EQ(e.code(), ExitCode::Memory);
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("arenas of 8192.00 GiB for 2 ranks"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("f32[rows:4194304;cols:1048576] 8192.00 GiB a rank"));
+  }
+  EXPECT_EQ(session.arena_bytes_per_rank(), 0);
+}
+
+TEST(Arena, IsAlignedZeroedAndTouched) {
+  Arena arena(3 << 20);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.data()) % 64, 0u);
+  arena.touch();
+  for (std::int64_t i = 0; i < arena.bytes(); i += 1111) ASSERT_EQ(arena.data()[i], std::byte{0});
+  EXPECT_GT(available_memory(), std::int64_t{1} << 20);
+}
+
+TEST(Session, AStepAllocatesNothingLarge) {
+  if (!testing::counts_allocations()) GTEST_SKIP() << "sanitizers have their own allocators";
+  Mlp model(4096, DType::F32);
+  Session session(model.graph, Mesh::parse("a:2"), Layout::parse("batch:a"));
+  const int step = session.compile(model.step());
+  const FeedMap feeds = model.feeds();
+  session.run(step, feeds);
+  testing::start_watching();
+  session.run(step, feeds);
+  EXPECT_LE(testing::largest_allocation(), 64 * 1024);
+  // The watch sees what it should.
+  testing::start_watching();
+  const std::vector<char> large(1 << 20);
+  EXPECT_GE(testing::largest_allocation(), static_cast<long>(large.size()));
+}
+
+}  // namespace
+}  // namespace tessera
