@@ -79,6 +79,20 @@ TEST(EventFile, BytesOfAScalar) {
   EXPECT_NEAR(wall_time, std::chrono::duration<double>(now).count(), 60);
 }
 
+// Tag, a tensor of one string, and the name of the plug-in that shows it; read back once by TensorBoard
+// itself.
+TEST(EventFile, BytesOfAText) {
+  const TemporaryFolder folder;
+  EventFile events(folder.path());
+  events.text(-1, "cfg", "**a**");
+  const std::vector<std::string> messages = records(slurp(events.path()));
+  const std::string tensor = std::string("\x08\x07\x12\x04\x12\x02\x08\x01") + "\x42\x05" + "**a**";
+  const std::string value =
+      std::string("\x0a\x03") + "cfg" + "\x42\x0f" + tensor + "\x4a\x08\x0a\x06\x0a\x04" + "text";
+  const std::string step = std::string("\x10") + std::string(9, '\xff') + '\x01';
+  EXPECT_EQ(messages[1].substr(9), step + "\x2a\x22\x0a\x20" + value);
+}
+
 TEST(MetricsFile, OneObjectALineAndAppends) {
   const TemporaryFolder folder;
   MetricsFile(folder / "metrics.jsonl").write(1, {{"loss", 0.1}, {"bad", std::nan("")}});
