@@ -36,7 +36,8 @@ void check_data(const Config& config) {
                   "data.{0}.documents has {1} entries but data.{0}.files has {2}; each file has one", name,
                   split->documents.size(), split->files.size());
     TESSERA_CHECK(split->origins.empty() || !split->documents.empty(),
-                  "data.{0}.origins chooses among data.{0}.documents, which is empty; name those files", name);
+                  "data.{0}.origins chooses among data.{0}.documents, which is empty; name those files",
+                  name);
   }
   if (data.train.files.empty()) return;
   const bool is_lm = config.model.kind == ModelKind::LanguageModel;

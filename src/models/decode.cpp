@@ -18,6 +18,9 @@ class DecodeBuilder {
         shape.batch >= 1 && shape.steps >= 1 && shape.capacity >= shape.steps,
         "decode: batch {}, {} steps a run and a cache of {} positions ({}); the cache must hold a run",
         shape.batch, shape.steps, shape.capacity, to_string(Location(where)));
+    TESSERA_CHECK(shape.beam >= 1 && shape.batch % shape.beam == 0,
+                  "decode: {} rows are no whole number of sentences of {} rows each ({})", shape.batch,
+                  shape.beam, to_string(Location(where)));
     TESSERA_CHECK(config.kind == ModelKind::LanguageModel || shape.source_length >= 1,
                   "decode: an encoder-decoder needs a source length of at least 1 ({})",
                   to_string(Location(where)));
@@ -27,9 +30,10 @@ class DecodeBuilder {
     TESSERA_CHECK(config_.kind == ModelKind::EncoderDecoder,
                   "prefill: a language model has no source ({}); run the prompt through build_decode",
                   to_string(Location(where_)));
-    const Tensor source = graph_.input("source", source_shape("length"), DType::I32, where_);
+    const Tensor source =
+        graph_.input("source", source_shape("length", shape_.batch / shape_.beam), DType::I32, where_);
     const Tensor memory = encode_source(model_, config_, source, {}, {});
-    Tensors assignments{graph_.assign({source_ids(), where_}, nn::as_memory({source, where_}))};
+    Tensors assignments{graph_.assign({source_ids(), where_}, spread(nn::as_memory({source, where_})))};
     for (std::int64_t i = 0; i < config_.layers; ++i) {
       nn::KeyValue fresh;
       {
@@ -37,6 +41,7 @@ class DecodeBuilder {
         const nn::AttentionWeights weights = nn::attention_weights(
             graph_, memory.dim("d_model"), model_.attention_options(), config_.dtype, where_);
         fresh = nn::attention_memory({memory, where_}, weights);
+        fresh = {spread(fresh.k), spread(fresh.v)};
       }
       const nn::KeyValue cache = variables(i, "cross_attention", shape_.source_length);
       assignments.push_back(graph_.assign({cache.k, where_}, fresh.k));
@@ -81,14 +86,23 @@ class DecodeBuilder {
   }
 
  private:
-  Shape source_shape(const char* length) const {
-    return {{"batch", shape_.batch}, {length, shape_.source_length}};
+  Shape source_shape(const char* length, std::int64_t rows) const {
+    return {{"batch", rows}, {length, shape_.source_length}};
+  }
+
+  // [batch: sentences, ...] -> [batch: rows, ...], every sentence `beam` times.
+  Tensor spread(const Tensor& x) {
+    if (shape_.beam == 1) return x;
+    std::vector<Dim> dims = x.shape().dims();
+    dims.insert(dims.begin() + 1, {"beam", shape_.beam});
+    return merge({broadcast({x, where_}, Shape(dims)), where_}, {"batch", "beam"}, "batch");
   }
 
   Tensor source_ids() {
     if (!source_ids_.valid()) {
-      source_ids_ = graph_.variable(VariableKind::State, shape_.cache + "/source",
-                                    {source_shape("memory_length"), DType::I32}, {}, "", where_);
+      source_ids_ =
+          graph_.variable(VariableKind::State, shape_.cache + "/source",
+                          {source_shape("memory_length", shape_.batch), DType::I32}, {}, "", where_);
     }
     return source_ids_;
   }

@@ -73,7 +73,6 @@ Tensor Transformer::learned_positions(const Tensor& x, const Tensor& positions, 
 }
 
 Tensor Transformer::embed(const Tensor& ids, const Tensor& positions, bool source) {
-  const Graph::RegionScope region(graph_, Region::Forward);
   const double factor = config_.scale_embedding ? std::sqrt(static_cast<double>(config_.d_model)) : 1;
   Tensor x = nn::embedding(table(source), ids, config_.dtype, factor);
   if (config_.positions == Positions::Learned) x = add(x, learned_positions(x, positions, source));

@@ -137,7 +137,8 @@ class UpdateBuilder {
       job.gradient = cast(job.gradient, job.wide);
       const Tensor weight = scalars_.weight(job.wide);
       if (weight.valid()) job.gradient = div(job.gradient, weight);
-      // Norm and update work on the gradient where the parameter's slots are stored: one reduce-scatter serves both.
+      // Norm and update work on the gradient where the parameter's slots are stored: one reduce-scatter
+      // serves both.
       job.gradient = graph_.add(*find_op("identity"), {job.gradient}, {{"storage_of", job.name}}, where_)[0];
     }
   }

@@ -138,6 +138,22 @@ TEST(Decoding, ReorderedCachesContinueTheChosenRows) {
   EXPECT_LT(largest_difference(at_position(got, 0), at_position(expected, 1)), 1e-12);
 }
 
+TEST(Decoding, RowsOfABeamShareTheirSentencesSource) {
+  const TransformerConfig config = tiny_config(ModelKind::EncoderDecoder);
+  const DecodeShape shape{.batch = 4, .beam = 2, .steps = 1, .capacity = 2, .source_length = 3};
+  Evaluator eval;
+  Graph prefill, step, full;
+  eval.run(build_prefill(prefill, config, shape), {{"source", ids(2, 3, {4, 2, 1, 5, 1, 0})}});
+  const DecodeOutputs next = build_decode(step, config, shape);
+  const Array got =
+      eval.run({next.logits}, {{"token", ids(4, 1, {0, 2, 0, 3})}, {"position", position(0)}})[0];
+  const Tensor logits = build_logits(
+      full, config, {.batch = 4, .source_length = 3, .target_length = 1, .explicit_inputs = true});
+  const Array expected = eval.run({logits}, {{"source", ids(4, 3, {4, 2, 1, 4, 2, 1, 5, 1, 0, 5, 1, 0})},
+                                             {"target_input", ids(4, 1, {0, 2, 0, 3})}})[0];
+  EXPECT_LT(largest_difference(values_of(got), values_of(expected)), 1e-12);
+}
+
 TEST(Training, PaddingAndOtherRowsDoNotChangeARow) {
   const TransformerConfig config = tiny_config(ModelKind::EncoderDecoder, Positions::Relative);
   Evaluator eval;
