@@ -91,7 +91,7 @@ class WireReader {
   std::uint64_t fixed(std::size_t size) {
     std::uint64_t value = 0;
     const std::string_view part = take(size);
-    std::memcpy(&value, part.data(), part.size());
+    if (!part.empty()) std::memcpy(&value, part.data(), part.size());
     return value;
   }
 

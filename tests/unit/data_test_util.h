@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "tessera/data.h"
 #include "tessera/error.h"
 #include "tessera/tokenizer.h"
 
@@ -109,6 +110,13 @@ inline std::string sample_sentence(int i, bool french) {
                    : std::string("the ") + kEnglish[a] + " " + kVerb[b] + " the " + kEnglish[c];
   }
   return text + " " + std::to_string(i) + ".";
+}
+
+// Lines of text; every tenth is followed by an empty one.
+inline DataSource write_lines(const TempFolder& folder, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += sample_sentence(i, false) + (i % 10 == 3 ? "\n\n" : "\n");
+  return text_files({folder.file("text", text)});
 }
 
 // Trained once per process.
