@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
 #include <vector>
 
 #include "lang/text.h"
