@@ -7,21 +7,9 @@
 namespace tessera {
 namespace {
 
-std::string parts_name(const std::string& dim) {
-  return dim + "__parts";
-}
-
 // Scans run in f64 (i32 wraps) and round each result once.
 template <class T>
 using Running = std::conditional_t<std::is_same_v<T, std::int32_t>, std::uint32_t, double>;
-
-template <class F>
-void with_number(DType type, F f) {
-  if (type == DType::F32) f.template operator()<float>();
-  if (type == DType::BF16) f.template operator()<bf16>();
-  if (type == DType::F64) f.template operator()<double>();
-  if (type == DType::I32) f.template operator()<std::int32_t>();
-}
 
 template <class T>
 T rounded(Running<T> value) {
@@ -47,10 +35,6 @@ std::vector<Type> infer_same(const Call& call) {
   check_count(call, 1);
   check_numbers(call);
   return {call.in[0]};
-}
-
-Role role_whole_dim(const Call& call, int, const std::string& dim) {
-  return dim == call.attrs.text("dim") ? Role::Whole : Role::Map;
 }
 
 // Scans `in` into `out` along `dim`; `first` holds the start values (no such dimension), nullptr: zeros.
@@ -97,10 +81,6 @@ std::vector<Type> infer_totals(const Call& call) {
            total_type(call.in[0].dtype)}};
 }
 
-Renames renames_parts(const Call& call) {
-  return {{call.attrs.text("dim"), parts_name(call.attrs.text("dim"))}};
-}
-
 // A shard with several parts (the dimension is not split there) counts all elements to the first of them,
 // which is the last to be scanned or the first: either way its start value is 0.
 template <class T, class Total>
@@ -137,6 +117,8 @@ std::vector<Type> infer_from(const Call& call) {
 }
 
 void kernel_from(KernelContext& ctx) {
+  const Dim& parts = ctx.in[1].shape.get(parts_name(ctx.call.attrs.text("dim")));
+  TESSERA_ASSERT(parts.size >= 1, "cumsum_from '{}' has no start value for its part", ctx.call.name);
   with_number(ctx.in[0].dtype, [&]<class T>() {
     using Total = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
     scan<T, Total>(ctx, ctx.in[0], &ctx.in[1], ctx.out[0]);

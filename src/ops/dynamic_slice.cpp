@@ -10,10 +10,6 @@
 namespace tessera {
 namespace {
 
-Names resized_dim(const Call& call) {
-  return {call.attrs.text("dim")};
-}
-
 void check_start(const Call& call, std::size_t input) {
   check_i32(call, input, "the start");
   TESSERA_CHECK(call.in[input].shape.is_scalar(),
@@ -69,10 +65,6 @@ Role role_dynamic_slice(const Call& call, int, const std::string& dim) {
   if (dim != call.attrs.text("dim") || call.attrs.integer("size") == call.in[0].shape.size(dim))
     return Role::Map;
   return call.in[0].dtype == DType::Bool ? Role::Max : Role::Sum;
-}
-
-Role made_whole(const Call&, int, const std::string&) {
-  return Role::Whole;
 }
 
 bool linear_in_first(const Call&, int input) {

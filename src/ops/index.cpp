@@ -246,16 +246,7 @@ void scatter(const KernelContext& ctx) {
 }
 
 void kernel_scatter_add(KernelContext& ctx) {
-  switch (ctx.out[0].dtype) {
-    case DType::F32:
-      return scatter<float>(ctx);
-    case DType::BF16:
-      return scatter<bf16>(ctx);
-    case DType::F64:
-      return scatter<double>(ctx);
-    default:
-      return scatter<std::int32_t>(ctx);
-  }
+  with_number(ctx.out[0].dtype, [&]<class T>() { scatter<T>(ctx); });
 }
 
 double flops_scatter_add(const Call& call) {

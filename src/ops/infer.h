@@ -45,6 +45,27 @@ inline Tensor ordered_like(const Tensor& x, const Shape& shape) {
   return transpose(x, order);
 }
 
+// The role of ops that need all of the dimension their attribute `dim` names, and nothing else.
+inline Role role_whole_dim(const Call& call, int, const std::string& dim) {
+  return dim == call.attrs.text("dim") ? Role::Whole : Role::Map;
+}
+
+inline Names resized_dim(const Call& call) {
+  return {call.attrs.text("dim")};
+}
+
+inline Role made_whole(const Call&, int, const std::string&) {
+  return Role::Whole;
+}
+
+// A dimension with one element for each part of a split dimension.
+inline std::string parts_name(const std::string& dim) {
+  return dim + "__parts";
+}
+inline Renames renames_parts(const Call& call) {
+  return {{call.attrs.text("dim"), parts_name(call.attrs.text("dim"))}};
+}
+
 // Data movement and sources do no arithmetic.
 inline double no_flops(const Call&) {
   return 0;

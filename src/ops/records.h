@@ -104,7 +104,7 @@ extern const Op kRandomTruncatedNormal;
 extern const Op kRandomBernoulli;
 extern const Op kDropout;
 
-// Data movement (movement.cpp, resize.cpp, reshape.cpp)
+// Data movement (movement.cpp, reshape.cpp, resize.cpp, join.cpp)
 extern const Op kBroadcast;
 extern const Op kTranspose;
 extern const Op kRename;

@@ -200,10 +200,6 @@ Role role_reshape(const Call& call, int, const std::string& dim) {
   return Role::Whole;
 }
 
-Role made_whole(const Call&, int, const std::string&) {
-  return Role::Whole;
-}
-
 Renames renames_reshape(const Call& call) {
   const Shape &in = call.in[0].shape, &out = call.out[0].shape;
   Renames pairs;

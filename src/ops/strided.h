@@ -32,6 +32,15 @@ void with_type(DType type, F f) {
   }
 }
 
+// The same for numbers; REQUIRES a type that is not bool.
+template <class F>
+void with_number(DType type, F f) {
+  if (type == DType::F32) f.template operator()<float>();
+  if (type == DType::BF16) f.template operator()<bf16>();
+  if (type == DType::F64) f.template operator()<double>();
+  if (type == DType::I32) f.template operator()<std::int32_t>();
+}
+
 // Calls f with an unsigned type as wide as an element: for kernels that only move values.
 template <class F>
 void with_width(DType type, F f) {

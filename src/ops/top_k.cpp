@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::int32_t kNoIndex = std::numeric_limits<std::int32_t>::max();
 
-std::string parts_name(const std::string& dim) {
-  return dim + "__parts";
-}
-
 // The type that elements are compared in.
 template <class T>
 using KeyOf = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
@@ -82,14 +78,6 @@ class Best {
   std::vector<Candidate<T>> heap_;
 };
 
-template <class F>
-void with_number(DType type, F f) {
-  if (type == DType::F32) f.template operator()<float>();
-  if (type == DType::BF16) f.template operator()<bf16>();
-  if (type == DType::F64) f.template operator()<double>();
-  if (type == DType::I32) f.template operator()<std::int32_t>();
-}
-
 const Dim& k_of(const Call& call) {
   return call.attrs.shape("k")[0];
 }
@@ -123,18 +111,6 @@ std::vector<Type> infer_top_k_local(const Call& call) {
   const Shape shape =
       call.in[0].shape.replaced(dim, {parts_name(dim), call.attrs.integer("parts")}).with(k_of(call));
   return {{shape, call.in[0].dtype}, {shape, DType::I32}};
-}
-
-Role role_whole_dim(const Call& call, int, const std::string& dim) {
-  return dim == call.attrs.text("dim") ? Role::Whole : Role::Map;
-}
-
-Role made_whole(const Call&, int, const std::string&) {
-  return Role::Whole;
-}
-
-Renames renames_parts(const Call& call) {
-  return {{call.attrs.text("dim"), parts_name(call.attrs.text("dim"))}};
 }
 
 // Both records: without a dimension of parts the whole dimension is one part. A shard with several parts (the
