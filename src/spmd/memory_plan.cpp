@@ -6,7 +6,7 @@
 // Offsets come from greedy best fit, largest buffers first.
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <set>
 
 #include "base/check.h"
 #include "tessera/program.h"
@@ -96,6 +96,7 @@ class Planner {
     for (int s = 0; s < static_cast<int>(p_.steps.size()); ++s) {
       const Step& step = p_.steps[static_cast<std::size_t>(s)];
       if (step.kind != Step::Kind::Run && step.kind != Step::Kind::Fused) continue;
+      taken_.clear();
       for (int o = 0; o < static_cast<int>(step.out.size()); ++o) {
         for (int i = 0; i < static_cast<int>(step.in.size()); ++i) {
           if (may_reuse(step, s, i, o)) {
@@ -111,7 +112,7 @@ class Planner {
     const int in = step.in[static_cast<std::size_t>(i)], out = step.out[static_cast<std::size_t>(o)];
     const int from = buffer_of(in), to = buffer_of(out);
     if (from < 0 || to < 0 || from == to || buffer(from).last != s || buffer(to).first != s) return false;
-    if (buffer(from).first == s || buffer(from).size != buffer(to).size) return false;
+    if (buffer(from).size != buffer(to).size || taken_.count(from) != 0) return false;
     return value(in).type == value(out).type &&
            same_placement(p_.mesh, value(in).type.shape, value(in).placement, value(out).placement) &&
            target_.in_place(step, i, o);
@@ -119,6 +120,7 @@ class Planner {
 
   void merge(int in, int out) {
     const int kept = buffer_of(in), gone = buffer_of(out);
+    taken_.insert(kept);
     buffer(kept).last = std::max(buffer(kept).last, buffer(gone).last);
     buffer(gone) = {0, 0, -1, 0};
     for (int& b : buffer_of_)
@@ -218,6 +220,7 @@ class Planner {
   const Program& p_;
   const Target& target_;
   std::vector<Buffer> buffers_;
+  std::set<int> taken_;            // buffers that an output of the step at hand took over
   std::vector<int> buffer_of_;     // per value; -1: a variable's
   std::vector<int> workspace_of_;  // per step; -1: none
 };
