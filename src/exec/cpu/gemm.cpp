@@ -88,9 +88,9 @@ HWY_INLINE void transpose_square(const Acc* const* from, Acc* to, int pitch) {
 
 // rows[i][k] -> to[k * kWidth + i] for k in [0, n).
 template <int kWidth, class Acc>
-HWY_INLINE void transpose_rows(const Acc* const* rows, Acc* to, int n) {
+HWY_INLINE void transpose_rows(const Acc* const* rows, Acc* to, std::int64_t n) {
   constexpr int kStep = kSquare<Acc>;
-  int k = 0;
+  std::int64_t k = 0;
   for (; k + kStep <= n; k += kStep) {
     int i = 0;
     for (; i + kStep <= kWidth; i += kStep) {
