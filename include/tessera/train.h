@@ -5,7 +5,7 @@
 //   Model model = Model::open("run");                    // the newest checkpoint, on any mesh
 //   Evaluation dev = evaluate(model, *open_split(model, model.config().data.dev), {});
 //
-// A run folder holds: config.toml (resolved), command.txt, tokenizer.model, checkpoints/, events/,
+// A run folder holds: config.resolved.toml, command.txt, tokenizer.model, checkpoints/, events/,
 // metrics.jsonl, cache/ (unless data.cache names another folder).
 //
 // Threads: use each object from one thread; the stop flag may be set from anywhere, a signal handler
@@ -32,17 +32,19 @@ namespace tessera {
 // -------------------------------------------------------------------------------------------
 
 struct OpenOptions {
-  Strings overrides;       // "mesh.shape=rows:2" and so on, on top of the run's config
-  std::string checkpoint;  // a folder of checkpoints/; empty: the newest valid one
+  Strings overrides = {};       // "mesh.shape=rows:2" and so on, on top of the run's config
+  std::string checkpoint = {};  // a folder of checkpoints/; empty: the newest valid one
 };
 
 // A configuration with its tokenizer and a Session that holds the parameters. Programs are made as they are
 // needed, one per shape, and kept. Movable.
 class Model {
  public:
-  // Fresh parameters, drawn from train.seed. model.vocab becomes that of the tokenizer. Throws UserError on
-  // an illegal mesh or layout.
-  Model(Config config, Tokenizer tokenizer);
+  // Fresh parameters, drawn from train.seed (which is also the session's). model.vocab becomes that of the
+  // tokenizer. Throws UserError on an illegal mesh or layout.
+  Model(Config config, Tokenizer tokenizer, SessionOptions session = {});
+  // Without a tokenizer, for measurements: model.vocab stays, tokenizer() throws.
+  explicit Model(Config config, SessionOptions session = {});
   // From a run folder. Throws UserError (BadData) when there is no valid checkpoint or it belongs to another
   // model.
   static Model open(const std::string& run_folder, const OpenOptions& options = {});
@@ -100,7 +102,7 @@ struct TrainEvent {
     Finished,   // after the last step; `text` says how it ended
   };
   Kind kind = Kind::Note;
-  std::string text;
+  std::string text = {};
   std::int64_t step = 0, steps = 0;  // steps done, and wanted
   double loss = 0;                   // of this step, nats per token (smoothing and z-loss included)
   double gradient_norm = 0, learning_rate = 0;
@@ -110,7 +112,7 @@ struct TrainEvent {
   double seconds_left = 0;
   bool log = false;              // this step is a multiple of train.log_every, the first or the last one
   const Batch* batch = nullptr;  // Step: what was read
-  Evaluation evaluation;
+  Evaluation evaluation = {};
 };
 using TrainReport = std::function<void(const TrainEvent&)>;
 
@@ -119,24 +121,24 @@ using TrainReport = std::function<void(const TrainEvent&)>;
 TrainReport terminal_report(int out = 2);
 
 struct TrainOptions {
-  std::string command_line;                      // recorded in the run folder
-  TrainReport report;                            // empty: silent
+  std::string command_line = {};                 // recorded in the run folder
+  TrainReport report = {};                       // empty: silent
   const std::atomic<bool>* stop = nullptr;       // set: save and end after the running step
-  std::string trace;                             // Chrome trace to write; empty: none
+  std::string trace = {};                        // Chrome trace to write; empty: none
   std::int64_t trace_from = 3, trace_steps = 2;  // counted from the first step of this start
   bool name_nonfinite = false;                   // find the op that made the first NaN or infinity
   bool write_files = true;                       // false: no checkpoints and logs (comparisons, benchmarks)
-  SessionOptions session;                        // seed and deadline come from the config
+  SessionOptions session = {};                   // seed and deadline come from the config
 };
 
 struct TrainResult {
   ExitCode code = ExitCode::Done;          // Done or Stopped
   std::int64_t first_step = 0, steps = 0;  // steps done before this start, and in all
   std::int64_t skipped = 0;
-  std::vector<double> losses;  // of the steps of this start
+  std::vector<double> losses = {};  // of the steps of this start
   double seconds = 0;
   std::int64_t tokens = 0;
-  std::string checkpoint;  // the last one saved by this start
+  std::string checkpoint = {};  // the last one saved by this start
 };
 
 // What one step of a trainer costs (of the program of its first batch shape).
@@ -144,7 +146,7 @@ struct StepCosts {
   std::map<std::string, std::int64_t> collectives;     // by kind
   std::map<std::string, std::int64_t> bytes_per_axis;  // payload of a rank
   std::int64_t parameter_bytes = 0, slot_bytes = 0;    // stored per rank, largest parts
-  std::int64_t largest_layer_bytes = 0;                // parameters of the largest layer, whole
+  std::int64_t largest_parameter_bytes = 0;            // of the largest parameter, whole
   std::int64_t arena_bytes = 0, liveness_bound = 0;    // per rank
   double flops = 0, contraction_flops = 0;             // per rank
 };
@@ -192,10 +194,9 @@ Evaluation evaluate(Model& model, const Dataset& data, const EvaluateOptions& op
 struct ScoredText {
   double log_probability = 0;  // natural logarithm, of all tokens and the end
   std::int64_t tokens = 0;     // end included
-  double accuracy = 0;
 };
-// One result per example, in order; a language model ignores the source. Throws UserError (BadData) naming
-// the line (from 1) when a text does not fit data.max_source_length and data.max_target_length.
+// One result per example, in order; the text of a language model is the source. Throws UserError (BadData)
+// naming the line (from 1) when a text does not fit data.max_source_length and data.max_target_length.
 std::vector<ScoredText> score(Model& model, const std::vector<TextExample>& examples);
 
 // --- plans and measurements without training
@@ -213,7 +214,7 @@ LoweredStep lower_training_step(const Config& config);
 
 struct BenchOptions {
   std::int64_t steps = 20, warmup = 3;
-  std::function<void(const std::string&)> note;
+  std::function<void(const std::string&)> note = {};
 };
 struct BenchReport {
   double step_seconds = 0;       // median

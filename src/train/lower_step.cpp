@@ -1,0 +1,46 @@
+// The program of a training step without a session: for explanations of models that fit no machine at hand.
+#include <algorithm>
+
+#include "exec/cpu_target.h"
+#include "tessera/train.h"
+#include "train/step_graph.h"
+
+namespace tessera {
+namespace {
+
+// The largest batch that the data layer makes for these settings.
+BatchShape largest_shape(const Config& config) {
+  const DataConfig& data = config.data;
+  BatchShape shape{0, data.max_source_length, data.max_target_length};
+  if (config.model.kind == ModelKind::LanguageModel) shape.source_length = 0;
+  shape.sentences = data.batch_sentences > 0
+                        ? data.batch_sentences
+                        : std::max<std::int64_t>(1, data.batch_tokens / data.max_target_length);
+  return shape;
+}
+
+}  // namespace
+
+LoweredStep lower_training_step(const Config& config) {
+  check(config);
+  const Mesh mesh = Mesh::parse(config.mesh.shape);
+  const Layout layout = Layout::preset_or_parse(config.mesh.layout, mesh);
+  LoweredStep result;
+  result.shape = largest_shape(config);
+  ModelShape shape = model_shape(config, result.shape);
+  const bool accumulate = config.train.micro_batches > 1;
+  if (accumulate) {
+    const auto parts = micro_batches(shape.batch, config.train.micro_batches, batch_parts(mesh, layout));
+    shape.batch = 0;
+    for (const Interval& part : parts) shape.batch = std::max(shape.batch, part.size());
+  }
+  Graph graph;
+  const Tensors targets = build_training_step(graph, config, shape, accumulate);
+  LowerOptions options;
+  result.program = lower(graph, targets, mesh, layout, options);
+  result.plan = plan_memory(result.program, CpuTarget(1, true));
+  result.parameters = parameter_count(config.model);
+  return result;
+}
+
+}  // namespace tessera

@@ -1,2 +1,0 @@
-// Filled by the trainer.
-namespace tessera {}
