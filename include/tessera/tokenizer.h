@@ -31,7 +31,7 @@ struct TokenizerOptions {
   TokenizerKind kind = TokenizerKind::Unigram;
   int vocabulary = 8000;                // pieces, the three special ones and 256 bytes included
   bool byte_fallback = true;            // unknown characters become bytes instead of kUnknownId
-  std::int64_t max_sentences = 50'000;  // evenly spaced lines are taken when there are more
+  std::int64_t max_sentences = 50'000;  // a pseudo-random share is taken when there are more
   double character_coverage = 0.9998;   // share of the characters that get pieces of their own
 };
 

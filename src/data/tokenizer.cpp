@@ -16,6 +16,8 @@
 #include "data/line_reader.h"
 #include "data/model_check.h"
 #include "data/utf8.h"
+#include "tessera/error.h"
+#include "tessera/random.h"
 
 namespace tessera {
 namespace {
@@ -39,25 +41,25 @@ class Lines : public sentencepiece::SentenceIterator {
   std::size_t at_ = 0;
 };
 
-// Evenly spaced lines without keeping all: when the buffer is full, every second one goes and the stride
-// doubles.
+// A pseudo-random share of the lines without keeping all: when the buffer is full, the share halves. Which lines is decided by
+// a hash of their number, so that a rhythm of the text (source and target in turn) does not matter.
 std::vector<std::string> sample(const std::function<bool(std::string&)>& next, std::int64_t most) {
-  std::vector<std::string> kept;
-  std::int64_t index = 0, stride = 1;
+  const RandomKey key = random_key(0, "tokenizer lines", 0);
+  std::vector<std::pair<std::uint32_t, std::string>> kept;
+  std::uint64_t index = 0;
+  std::uint32_t mask = 0;
   for (std::string line; next(line);) {
-    if (line.empty() || index++ % stride != 0) continue;
-    if (static_cast<std::int64_t>(kept.size()) == 2 * most) {
-      for (std::size_t i = 0; 2 * i < kept.size(); ++i) kept[i] = std::move(kept[2 * i]);
-      kept.resize(kept.size() / 2);
-      stride *= 2;
-      if ((index - 1) % stride != 0) continue;
-    }
-    kept.push_back(data::replace_invalid_utf8(line));
+    if (line.empty()) continue;
+    const std::uint32_t hash = philox(key, index++)[0];
+    if ((hash & mask) != 0) continue;
+    kept.emplace_back(hash, data::replace_invalid_utf8(line));
+    if (static_cast<std::int64_t>(kept.size()) < 2 * most) continue;
+    mask = 2 * mask + 1;
+    std::erase_if(kept, [&](const auto& entry) { return (entry.first & mask) != 0; });
   }
-  const std::size_t n = kept.size(), m = static_cast<std::size_t>(most);
-  if (n <= m) return kept;
+  const std::size_t n = kept.size(), m = std::min(static_cast<std::size_t>(most), n);
   std::vector<std::string> chosen;
-  for (std::size_t i = 0; i < m; ++i) chosen.push_back(std::move(kept[i * n / m]));
+  for (std::size_t i = 0; i < m; ++i) chosen.push_back(std::move(kept[i * n / m].second));
   return chosen;
 }
 
