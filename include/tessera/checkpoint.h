@@ -94,7 +94,7 @@ class CheckpointDir {
   std::string commit(const std::string& folder, const CheckpointInfo& info,
                      const std::vector<std::string>& reports);
 
-  // Removes the temporary folder of a save that failed. Never throws.
+  // Removes the temporary folder of a save that failed, if it is still there. Never throws.
   void abandon(const std::string& folder) noexcept;
 
  private:

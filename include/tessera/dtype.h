@@ -20,7 +20,9 @@ const char* to_string(DType type);
 // The inverse of to_string; throws UserError that lists the names.
 DType parse_dtype(std::string_view text);
 
-inline bool is_floating(DType type) { return type == DType::F32 || type == DType::BF16 || type == DType::F64; }
+inline bool is_floating(DType type) {
+  return type == DType::F32 || type == DType::BF16 || type == DType::F64;
+}
 
 // The upper half of a float. Conversion from float rounds to nearest, ties to even; NaN stays NaN.
 struct bf16 {

@@ -1,5 +1,7 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-// A value is a pure function of (key, index), so shards of any mesh draw the same numbers. Pure functions: any thread.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011).
+// A value is a pure function of (key, index), so shards of any mesh draw the same numbers. Pure functions:
+// any thread.
 #pragma once
 
 #include <array>

@@ -234,7 +234,8 @@ std::string CheckpointDir::commit(const std::string& folder, const CheckpointInf
 
 void CheckpointDir::abandon(const std::string& folder) noexcept {
   try {
-    if (const int error = remove_tree(impl_->vfs, folder); error < 0) {
+    const int error = remove_tree(impl_->vfs, folder);
+    if (error < 0 && error != -ENOENT) {  // commit() may have removed it already
       log_warning("cannot remove '{}': {}", printable(folder), Impl::error_text(error));
     }
   } catch (const std::exception& e) {

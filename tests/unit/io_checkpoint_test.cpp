@@ -349,6 +349,18 @@ TEST(Checkpoint, DifferencesFromTheModelAreListed) {
   EXPECT_THAT(message_of([&] { reader.check_tensors(wanted); }), testing::EndsWith("\n  and 14 more"));
 }
 
+TEST(Checkpoint, AbandonMayComeTwiceAndSaysNothing) {
+  const TemporaryFolder folder;
+  CheckpointDir dir(folder / "ckpt");
+  const std::string temporary = dir.begin(1, 0);
+  ModelSave{}.write_shards(temporary, 1);
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(dir.commit(temporary, {.step = 1, .state = "{"}, {}), UserError);
+  dir.abandon(temporary);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_THAT(names_in(folder / "ckpt"), ElementsAre("LOCK"));
+}
+
 TEST(Checkpoint, WrongRequestsAreExplained) {
   const TemporaryFolder folder;
   CheckpointDir dir(folder / "ckpt");
