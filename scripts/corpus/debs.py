@@ -51,9 +51,6 @@ def lists(cache, language):
 
 
 def read_list(path):
-    command = {".lz4": ["lz4", "-dc"], ".xz": ["xz", "-dc"], ".gz": ["gzip", "-dc"], ".bz2": ["bzip2", "-dc"], ".zst": ["zstd", "-dc"]}
-    extension = os.path.splitext(path)[1]
-    if extension not in command:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    return subprocess.run(command[extension] + [path], check=True, stdout=subprocess.PIPE).stdout.decode("utf-8")
+    """Apt's own tool knows every compression that apt may have chosen for its lists."""
+    command = ["/usr/lib/apt/apt-helper", "cat-file", path]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.decode("utf-8")
