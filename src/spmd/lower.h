@@ -70,6 +70,7 @@ class Lowering {
   std::vector<int> expand_op(const Call& call, const std::vector<int>& inputs, const OpCuts& cuts);
   std::optional<std::vector<int>> delayed_axes(const Scope& scope, const Node& node, const Call& call,
                                                const std::vector<int>& inputs, const OpCuts& cuts, std::vector<bool>& delayed) const;
+  void note_sums(const Call& call, const std::vector<int>& inputs, const std::vector<int>& outputs, const OpCuts& cuts);
   Placement output_placement(const Call& call, int output, const OpCuts& cuts, const std::vector<int>& delayed) const;
   std::vector<int> emit_run(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs);
   void count_repeated_work(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs);
@@ -98,6 +99,7 @@ class Lowering {
   std::vector<int> scattered_axes(const Placement& placement, const std::vector<int>& summed) const;
   CollectiveKind recognise(const Shape& shape, const Placement& from, const Placement& to) const;
   std::string removal_hint(const Collective& collective, int in) const;
+  void inherit_sums(int from, int to);
 
   // --- helpers
   int new_value(ProgramValue value);
@@ -122,6 +124,7 @@ class Lowering {
   std::map<int, double> repeated_;            // axis -> flops of heavy ops that it does not split
   double heavy_flops_ = 0;
   std::map<std::string, int> value_names_;
+  std::map<int, std::set<std::string>> summed_;  // pending value -> dimensions whose sums it still lacks
   std::map<int, int> open_reads_;             // variable value -> consumers of it or of a view, not lowered yet
 };
 

@@ -158,9 +158,11 @@ std::vector<int> Lowering::lower_moves(Scope& scope, const Node& node, const Cal
       if (!mine.empty() && is_view(mine, sources[static_cast<std::size_t>(mine[0].input)], shape)) {
         result.view_of = sources[static_cast<std::size_t>(mine[0].input)];
         outputs.push_back(new_value(std::move(result)));
+        inherit_sums(value(outputs.back()).view_of, outputs.back());
         continue;
       }
       outputs.push_back(new_value(std::move(result)));
+      for (int id : sources) inherit_sums(id, outputs.back());
       emit_local_moves(call, mine, sources, outputs.back());
       continue;
     }
@@ -188,7 +190,7 @@ std::vector<int> Lowering::move_sources(const Scope& scope, const Node& node, co
   for (const Type& t : call.in) in_bytes += t.bytes();
   for (const Type& t : call.out) out_bytes += t.bytes();
   keep = keep && out_bytes <= in_bytes;
-  std::string why = fmt::format("{} '{}' needs it so", call.op->name, call.name);
+  std::string why = fmt::format("for {} '{}'", call.op->name, call.name);
   std::vector<int> sources;
   for (int id : inputs) {
     // Several inputs meet at home; a single one is taken where it is.

@@ -66,13 +66,32 @@ std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::v
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Placement target = cuts.inputs[i];
     if (delayed[i]) target.pending = value(inputs[i]).placement.pending;
-    brought.push_back(reshard(inputs[i], target, fmt::format("{} '{}' needs it so", call.op->name, call.name)));
+    brought.push_back(reshard(inputs[i], target, fmt::format("for {} '{}'", call.op->name, call.name)));
   }
   std::vector<Placement> outputs;
   for (std::size_t o = 0; o < call.out.size(); ++o) {
     outputs.push_back(output_placement(call, static_cast<int>(o), cuts, pending));
   }
-  return emit_run(call, brought, outputs);
+  std::vector<int> results = emit_run(call, brought, outputs);
+  note_sums(call, brought, results, cuts);
+  return results;
+}
+
+// Remembers, for people, which dimensions a pending result was summed over: those of this op and those of its pending inputs.
+void Lowering::note_sums(const Call& call, const std::vector<int>& inputs, const std::vector<int>& outputs, const OpCuts& cuts) {
+  std::set<std::string> dims;
+  for (std::size_t i = 0; i < call.in.size(); ++i) {
+    auto known = summed_.find(inputs[i]);
+    if (known != summed_.end() && !value(inputs[i]).placement.complete()) dims.insert(known->second.begin(), known->second.end());
+    for (const Dim& dim : call.in[i].shape) {
+      Role role = role_of(call, static_cast<int>(i), dim.name);
+      bool partial = role == Role::Sum || role == Role::Max || role == Role::Min;
+      if (partial && !real_axes(mesh_, cuts.cut.at(dim.name)).empty()) dims.insert(dim.name);
+    }
+  }
+  for (int id : outputs) {
+    if (!value(id).placement.complete()) summed_[id] = dims;
+  }
 }
 
 Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>& inputs) {

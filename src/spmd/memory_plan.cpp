@@ -3,7 +3,8 @@
 // A buffer holds a value with all its views, and what is computed over it in place. It lives from the first
 // step that writes it (a collective's result: from the Start, because a backend may receive early) to the
 // last that reads it (a collective's input: to the Wait). Feeds live from the beginning, fetches to the end.
-// Offsets come from greedy best fit, largest buffers first.
+// An updated variable needs none: the update is computed in the variable's own memory. Offsets come from
+// greedy best fit, largest buffers first.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -31,6 +32,7 @@ class Planner {
   Planner(const Program& program, const Target& target) : p_(program), target_(target) {}
 
   MemoryPlan run() {
+    find_stored();
     find_lifetimes();
     reuse_in_place();
     add_workspaces();
@@ -38,6 +40,7 @@ class Planner {
     measure(plan);
     plan.arena_bytes = place();
     for (int b : buffer_of_) plan.offset.push_back(b < 0 ? -1 : offset_of(b));
+    plan.stored_in = stored_in_;
     for (int b : workspace_of_) plan.step_workspace_offset.push_back(b < 0 ? -1 : offset_of(b));
     return plan;
   }
@@ -60,6 +63,77 @@ class Planner {
     return {Shape(std::move(dims)), value(id).type.dtype};
   }
 
+  // Results that go straight into the variable that they are assigned to.
+  void find_stored() {
+    stored_in_.assign(p_.values.size(), -1);
+    uses_ = count_uses();
+    std::vector<int> variable_of(p_.values.size(), -1);  // per assigned value
+    for (const Step& step : p_.steps)
+      if (step.kind == Step::Kind::Assign)
+        variable_of[static_cast<std::size_t>(step.in[0])] = base(step.out[0]);
+    for (int s = 0; s < static_cast<int>(p_.steps.size()); ++s) {
+      const Step& step = p_.steps[static_cast<std::size_t>(s)];
+      const bool component_wise =
+          step.kind == Step::Kind::Fused || (step.kind == Step::Kind::Run && step.call.op->scalar != nullptr);
+      if (!component_wise) continue;
+      bool all = true;
+      for (int o = 0; o < static_cast<int>(step.out.size()) && all; ++o)
+        all = may_store(step, s, o, variable_of) &&
+              same_place(step.out[0], step.out[static_cast<std::size_t>(o)]);
+      for (std::size_t o = 0; o < step.out.size() && all; ++o) {
+        const auto out = static_cast<std::size_t>(step.out[o]);
+        stored_in_[out] = variable_of[out];
+      }
+    }
+  }
+
+  struct Uses {
+    int reads = 0, writes = 0, last_read = -1;  // of a base with its views
+    bool viewed = false, fetched = false;
+  };
+
+  std::vector<Uses> count_uses() const {
+    std::vector<Uses> uses(p_.values.size());
+    auto of = [&](int id) -> Uses& { return uses[static_cast<std::size_t>(base(id))]; };
+    for (int id = 0; id < static_cast<int>(p_.values.size()); ++id)
+      if (base(id) != id) of(id).viewed = true;
+    for (int id : p_.fetches) of(id).fetched = true;
+    for (int s = 0; s < static_cast<int>(p_.steps.size()); ++s) {
+      const Step& step = p_.steps[static_cast<std::size_t>(s)];
+      if (step.kind == Step::Kind::Free) continue;
+      for (int id : step.in) {
+        ++of(id).reads;
+        of(id).last_read = s;
+      }
+      for (int id : step.out) ++of(id).writes;
+    }
+    return uses;
+  }
+
+  bool same_place(int a, int b) const {
+    return value(a).type.shape == value(b).type.shape &&
+           same_placement(p_.mesh, value(a).type.shape, value(a).placement, value(b).placement);
+  }
+
+  // The step reads the variable element by element, nobody reads it later, and only the Assign reads the
+  // result.
+  bool may_store(const Step& step, int s, int o, const std::vector<int>& variable_of) const {
+    const int out = step.out[static_cast<std::size_t>(o)],
+              variable = variable_of[static_cast<std::size_t>(out)];
+    if (variable < 0 || base(out) != out) return false;
+    const Uses &result = uses_[static_cast<std::size_t>(out)],
+               &stored = uses_[static_cast<std::size_t>(variable)];
+    if (result.reads != 1 || result.writes != 1 || result.viewed || result.fetched) return false;
+    if (stored.last_read != s || stored.fetched || value(variable).type != value(out).type ||
+        !same_place(variable, out))
+      return false;
+    for (int i = 0; i < static_cast<int>(step.in.size()); ++i) {
+      const int in = step.in[static_cast<std::size_t>(i)];
+      if (base(in) == variable && (in != variable || !target_.in_place(step, i, o))) return false;
+    }
+    return true;
+  }
+
   void touch(int id, int step) {
     const int b = buffer_of(id);
     if (b < 0) return;
@@ -71,7 +145,9 @@ class Planner {
     const int count = static_cast<int>(p_.values.size()), steps = static_cast<int>(p_.steps.size());
     buffer_of_.assign(p_.values.size(), -1);
     for (int id = 0; id < count; ++id) {
-      if (value(base(id)).kind == ProgramValue::Kind::Variable) continue;
+      if (value(base(id)).kind == ProgramValue::Kind::Variable ||
+          stored_in_[static_cast<std::size_t>(id)] >= 0)
+        continue;
       if (base(id) == id) {
         buffer_of(id) = static_cast<int>(buffers_.size());
         buffers_.emplace_back();
@@ -220,6 +296,8 @@ class Planner {
   const Program& p_;
   const Target& target_;
   std::vector<Buffer> buffers_;
+  std::vector<Uses> uses_;
+  std::vector<int> stored_in_;
   std::set<int> taken_;            // buffers that an output of the step at hand took over
   std::vector<int> buffer_of_;     // per value; -1: a variable's
   std::vector<int> workspace_of_;  // per step; -1: none

@@ -154,7 +154,15 @@ int Lowering::emit_slice(int id, const Placement& target) {
   int out = new_value(std::move(result));
   step.out = {out};
   emit(std::move(step));
+  inherit_sums(id, out);
   return out;
+}
+
+void Lowering::inherit_sums(int from, int to) {
+  auto it = summed_.find(from);
+  if (it == summed_.end() || value(to).placement.complete()) return;
+  std::set<std::string> dims = it->second;
+  summed_[to].insert(dims.begin(), dims.end());
 }
 
 int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes, const Placement& target,
@@ -181,11 +189,15 @@ int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std
     }
   }
   collective.axes = sorted_axes(mesh_, axes);
+  if (auto summed = summed_.find(id); reduce != Reduction::None && summed != summed_.end()) {
+    dims.assign(summed->second.begin(), summed->second.end());  // what was summed says more than what is cut
+  }
   collective.dim = fmt::format("{}", fmt::join(dims, ";"));
   collective.reason = why;
   ProgramValue result{.name = value(id).name, .type = value(id).type, .placement = target};
   result.from_storage = value(base_of(id)).kind == ProgramValue::Kind::Variable;
   int out = new_value(std::move(result));
+  inherit_sums(id, out);
   emit_collective_into(id, out, std::move(collective));
   return out;
 }
@@ -213,25 +225,26 @@ void Lowering::emit_collective_into(int in, int out, Collective collective) {
   emit(std::move(wait));
 }
 
-// Which rules made this collective necessary: those that use its axes.
+// Which rules made this collective necessary: those that split the dimensions it sums or moves over its axes.
 std::string Lowering::removal_hint(const Collective& collective, int in) const {
   std::vector<std::string> rules;
-  auto look = [&](const std::vector<Rule>& set, const char* prefix) {
+  auto look = [&](const std::vector<Rule>& set, const char* prefix, const std::set<std::string>* dims) {
     for (const Rule& rule : set) {
-      for (int axis : collective.axes) {
-        if (std::find(rule.axes.begin(), rule.axes.end(), mesh_.axis_name(axis)) == rule.axes.end()) continue;
-        rules.push_back(fmt::format("{}{}:{}", prefix, rule.dim, fmt::join(rule.axes, "+")));
-        break;
-      }
+      bool uses = std::any_of(collective.axes.begin(), collective.axes.end(), [&](int axis) {
+        return std::find(rule.axes.begin(), rule.axes.end(), mesh_.axis_name(axis)) != rule.axes.end();
+      });
+      if (!uses || (dims != nullptr && rule.dim != "*" && dims->count(rule.dim) == 0)) continue;
+      rules.push_back(fmt::format("{}{}:{}", prefix, rule.dim, fmt::join(rule.axes, "+")));
     }
   };
   if (value(base_of(in)).kind == ProgramValue::Kind::Variable) {
-    look(layout_.params, "params.");
-    look(layout_.slots, "slots.");
+    look(layout_.params, "params.", nullptr);
+    look(layout_.slots, "slots.", nullptr);
   }
-  if (rules.empty()) look(layout_.compute, "");
-  if (rules.empty()) return "";
-  return fmt::format("gone without {}", fmt::join(rules, " or "));
+  auto summed = summed_.find(in);
+  if (rules.empty() && summed != summed_.end()) look(layout_.compute, "", &summed->second);
+  if (rules.empty()) look(layout_.compute, "", nullptr);
+  return rules.empty() ? "" : fmt::format("gone without {}", fmt::join(rules, " or "));
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "tessera/error.h"
+#include "tessera/models.h"
 
 namespace tessera::command {
 
@@ -23,7 +24,14 @@ std::vector<std::string> Common::overrides() const {
 Config Common::config() const {
   if (!preset.empty()) {
     if (!source.empty()) throw UserError(fmt::format("give a configuration file or --preset, not both ('{}' and '{}')", source, preset));
-    return parse_config(fmt::format("[model]\npreset = \"{}\"\n", preset), "--preset", overrides());
+    // A preset stands for the whole experiment: its batch, length, mesh and layout too.
+    const Preset& named = tessera::preset(preset);
+    std::string text = fmt::format("[model]\npreset = \"{}\"\n", preset);
+    if (named.batch > 0) {
+      text += fmt::format("[data]\nbatch_sentences = {0}\nmax_source_length = {1}\nmax_target_length = {1}\n", named.batch, named.length);
+    }
+    if (mesh.empty()) text += fmt::format("[mesh]\nshape = \"{}\"\nlayout = \"{}\"\n", named.mesh, named.layout);
+    return parse_config(text, "--preset", overrides());
   }
   if (source.empty()) throw UserError("give a configuration file, or --preset NAME (`tessera presets` lists them)");
   std::string file = std::filesystem::is_directory(source) ? source + "/config.resolved.toml" : source;

@@ -1,7 +1,258 @@
+// Component-wise steps over one shape and placement become one loop: a value that passes from one to the next
+// stays in registers, and only values that are needed elsewhere are written. Every value is still rounded to
+// its type, so the bits are those of the separate steps.
+//
+// A group stands at one place of the program. A step joins a group by moving up to it, when all it reads is
+// there already, or else by drawing the whole group down to itself, when nothing in between needs the group.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/check.h"
 #include "spmd/passes.h"
 
 namespace tessera {
+namespace {
 
-Program fuse(Program program) { return program; }
+constexpr std::size_t kMaxInstructions = 160, kMaxValues = 24;
+constexpr int kReach =
+    24;  // steps that lie between a group and one that joins it, at most: keeps lifetimes as they were
+
+class Fuser {
+ public:
+  explicit Fuser(Program& program) : program_(program) {
+    for (std::size_t s = 0; s < program.steps.size(); ++s) {
+      for (int id : program.steps[s].in) readers_[base_of(id)].push_back(static_cast<int>(s));
+      if (program.steps[s].kind == Step::Kind::Assign)
+        assigns_[base_of(program.steps[s].out[0])] = static_cast<int>(s);
+      for (int id : program.steps[s].out)
+        made_by_[base_of(id)] = static_cast<int>(s);  // the last one that writes it
+    }
+    for (int id : program.fetches) fetched_.insert(base_of(id));
+  }
+
+  void run() {
+    group_of_.assign(program_.steps.size(), -1);
+    for (int s = 0; s < static_cast<int>(program_.steps.size()); ++s) {
+      if (is_component_wise(step(s))) join(s);
+    }
+    rewrite();
+  }
+
+ private:
+  struct Group {
+    std::vector<int> members;  // steps, in order
+    int place = 0;             // the index of the step where it stands
+    std::size_t instructions = 0;
+    std::set<int> reads, makes;  // values (bases)
+  };
+
+  const Step& step(int s) const { return program_.steps[static_cast<std::size_t>(s)]; }
+  const ProgramValue& value(int id) const { return program_.values[static_cast<std::size_t>(id)]; }
+  int base_of(int id) const {
+    while (value(id).view_of >= 0) id = value(id).view_of;
+    return id;
+  }
+  int place(int s) const {
+    const int group = s < static_cast<int>(group_of_.size()) ? group_of_[static_cast<std::size_t>(s)] : -1;
+    return group < 0 ? s : groups_[static_cast<std::size_t>(group)].place;
+  }
+
+  static bool is_component_wise(const Step& step) {
+    return step.kind == Step::Kind::Run && step.call.op->scalar != nullptr && !step.call.op->random &&
+           step.out.size() == 1;
+  }
+
+  void join(int s) {
+    const ScalarCode code = step(s).call.op->scalar(step(s).call);
+    for (int g = static_cast<int>(groups_.size()) - 1; g >= 0; --g) {
+      Group& group = groups_[static_cast<std::size_t>(g)];
+      if (s - group.members.back() > kReach) break;
+      if (!fits(group, s, code.code.size() + 1)) continue;
+      if (!can_move_up(group, s)) {
+        if (!can_draw_down(group, s)) continue;
+        group.place = s;
+      }
+      add(g, s, code.code.size() + 1);
+      return;
+    }
+    groups_.push_back({{}, s, 0, {}, {}});
+    add(static_cast<int>(groups_.size()) - 1, s, code.code.size() + 1);
+  }
+
+  void add(int g, int s, std::size_t instructions) {
+    Group& group = groups_[static_cast<std::size_t>(g)];
+    group.members.push_back(s);
+    group.instructions += instructions;
+    for (int id : step(s).in) group.reads.insert(base_of(id));
+    group.makes.insert(base_of(step(s).out[0]));
+    group_of_[static_cast<std::size_t>(s)] = g;
+  }
+
+  // The same loop, and a reason to share it: a value of the group, or a whole input that both read.
+  bool fits(const Group& group, int s, std::size_t instructions) const {
+    const Step& first = step(group.members.front());
+    const ProgramValue &mine = value(step(s).out[0]), &theirs = value(first.out[0]);
+    if (step(s).region != first.region || !(mine.type.shape == theirs.type.shape)) return false;
+    if (!same_placement(program_.mesh, mine.type.shape, mine.placement, theirs.placement)) return false;
+    if (group.instructions + instructions > kMaxInstructions) return false;
+    if (group.reads.size() + group.makes.size() + step(s).in.size() > kMaxValues) return false;
+    bool follows = false, shares = false;
+    for (int id : step(s).in) {
+      const int base = base_of(id);
+      const bool whole = value(id).type.shape == mine.type.shape;
+      if (group.makes.count(base) != 0) {
+        // Through a view with other dimensions it would read other elements than its own.
+        if (!(value(id).type.shape == value(base).type.shape)) return false;
+        follows = true;
+      }
+      shares = shares || (whole && group.reads.count(base) != 0);
+    }
+    return follows || (shares && next_to(group, s));
+  }
+
+  // Only component-wise steps and assignments between the group's last member and `s`.
+  bool next_to(const Group& group, int s) const {
+    for (int between = group.members.back() + 1; between < s; ++between) {
+      if (step(between).kind != Step::Kind::Assign && !is_component_wise(step(between))) return false;
+    }
+    return true;
+  }
+
+  // Everything that `s` reads is there when the group runs.
+  bool can_move_up(const Group& group, int s) const {
+    return std::all_of(step(s).in.begin(), step(s).in.end(), [&](int id) {
+      const int base = base_of(id);
+      if (group.makes.count(base) != 0) return true;
+      const auto maker = made_by_.find(base);
+      if (maker == made_by_.end() || value(base).kind != ProgramValue::Kind::Temp) return true;
+      return place(maker->second) < group.place;
+    });
+  }
+
+  // Nothing before `s` reads what the group makes, and no variable that it reads is assigned before `s`.
+  bool can_draw_down(const Group& group, int s) const {
+    for (int made : group.makes) {
+      const auto it = readers_.find(made);
+      if (it == readers_.end()) continue;
+      for (int reader : it->second) {
+        const bool member =
+            std::find(group.members.begin(), group.members.end(), reader) != group.members.end();
+        if (!member && reader != s && place(reader) <= s) return false;
+      }
+    }
+    for (int read : group.reads) {
+      const auto it = assigns_.find(read);
+      if (it != assigns_.end() && it->second < s) return false;
+    }
+    // What `s` reads lies before it, unless a group that makes it was drawn down further.
+    return std::all_of(step(s).in.begin(), step(s).in.end(), [&](int id) {
+      const auto maker = made_by_.find(base_of(id));
+      return maker == made_by_.end() || group.makes.count(base_of(id)) != 0 || place(maker->second) < s;
+    });
+  }
+
+  bool needed_outside(const Group& group, int base) const {
+    if (fetched_.count(base) != 0) return true;
+    const auto it = readers_.find(base);
+    if (it == readers_.end()) return true;  // nobody reads it: it must have been asked for
+    return std::any_of(it->second.begin(), it->second.end(), [&](int reader) {
+      return std::find(group.members.begin(), group.members.end(), reader) == group.members.end();
+    });
+  }
+
+  Step fused(const Group& group) const {
+    Step result = step(group.members.back());
+    result.kind = Step::Kind::Fused;
+    result.call = {};
+    result.in.clear();
+    result.out.clear();
+    std::map<int, int> inputs;  // value -> number of the input
+    for (int s : group.members) {
+      for (int id : step(s).in) {
+        const bool made = group.makes.count(base_of(id)) != 0;
+        if (!made && inputs.emplace(id, static_cast<int>(result.in.size())).second) result.in.push_back(id);
+      }
+    }
+    ScalarCode& code = result.code;
+    code.inputs = static_cast<int>(result.in.size());
+    std::map<int, int> made;  // base value -> register
+    for (int s : group.members) {
+      std::vector<int> registers;
+      for (int id : step(s).in) {
+        const auto it = made.find(base_of(id));
+        registers.push_back(it != made.end() ? it->second : inputs.at(id));
+      }
+      made[base_of(step(s).out[0])] = append(code, step(s), registers);
+    }
+    for (int s : group.members) {
+      const int id = step(s).out[0];
+      if (!needed_outside(group, base_of(id))) continue;
+      result.out.push_back(id);
+      code.results.push_back(made.at(base_of(id)));
+    }
+    return result;
+  }
+
+  // Appends a step's code; returns the register of its result, rounded to the step's type.
+  int append(ScalarCode& code, const Step& from, const std::vector<int>& inputs) const {
+    const ScalarCode piece = from.call.op->scalar(from.call);
+    const int base = code.inputs + static_cast<int>(code.code.size());
+    const auto renamed = [&](int r) {
+      return r < 0 ? r : r < piece.inputs ? inputs[static_cast<std::size_t>(r)] : base + r - piece.inputs;
+    };
+    for (Instruction i : piece.code) {
+      i.a = renamed(i.a), i.b = renamed(i.b), i.c = renamed(i.c);
+      code.code.push_back(i);
+    }
+    int result = renamed(piece.results[0]);
+    const DType type = from.call.out[0].dtype;
+    const bool rounded =
+        !piece.code.empty() && piece.code.back().op == Scalar::Cast && piece.code.back().type == type;
+    if (type == DType::BF16 && !rounded) {
+      code.code.push_back({Scalar::Cast, result, -1, -1, 0, type});
+      result = code.inputs + static_cast<int>(code.code.size()) - 1;
+    }
+    return result;
+  }
+
+  void rewrite() {
+    std::vector<Step> steps;
+    std::vector<int> moved_to(program_.steps.size(), -1);
+    std::map<int, const Group*> stands_at;
+    for (const Group& group : groups_) {
+      if (group.members.size() > 1) stands_at[group.place] = &group;
+    }
+    for (int s = 0; s < static_cast<int>(program_.steps.size()); ++s) {
+      const int g = group_of_[static_cast<std::size_t>(s)];
+      const auto here = stands_at.find(s);
+      if (here != stands_at.end()) {
+        steps.push_back(fused(*here->second));
+      } else if (g < 0 || groups_[static_cast<std::size_t>(g)].members.size() == 1) {
+        steps.push_back(step(s));
+      } else {
+        continue;
+      }
+      moved_to[static_cast<std::size_t>(s)] = static_cast<int>(steps.size()) - 1;
+      if (steps.back().start >= 0)
+        steps.back().start = moved_to[static_cast<std::size_t>(steps.back().start)];
+    }
+    program_.steps = std::move(steps);
+  }
+
+  Program& program_;
+  std::vector<Group> groups_;
+  std::vector<int> group_of_;
+  std::map<int, std::vector<int>> readers_;  // base value -> steps that read it
+  std::map<int, int> made_by_, assigns_;     // base value -> step
+  std::set<int> fetched_;
+};
+
+}  // namespace
+
+Program fuse(Program program) {
+  Fuser(program).run();
+  return program;
+}
 
 }  // namespace tessera
