@@ -114,6 +114,9 @@ struct MemoryPlan {
   std::int64_t arena_bytes = 0;
   std::int64_t liveness_bound = 0;         // the largest sum of live bytes at any step: no plan can be smaller
   std::vector<int> peak_values;            // values alive at that step, largest first
+  // Per value: the variable (a value) that it is computed straight into, instead of being copied there by its Assign; -1: none.
+  // All outputs of such a step are, and their variables have one placement: ranks that share the buffers can share the work.
+  std::vector<int> stored_in;
 };
 MemoryPlan plan_memory(const Program& program, const Target& target);
 

@@ -98,6 +98,9 @@ void RankProgram::prepare_step(int index) {
   p.step = &step;
   p.workspace = plan_.step_workspace_offset[static_cast<std::size_t>(index)];
   prepare_views(p);
+  const bool component_wise = step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused;
+  if (component_wise && plan_.stored_in[static_cast<std::size_t>(step.out[0])] >= 0)
+    return prepare_store(p, index);
   switch (step.kind) {
     case Step::Kind::Run:
       return prepare_run(p);
@@ -154,7 +157,7 @@ void RankProgram::prepare_run(Prepared& p) {
   prepare_reference(p);
 }
 
-void RankProgram::prepare_fused(Prepared& p, const ScalarCode& code) {
+FusedSpec RankProgram::spec_of(const Prepared& p, const ScalarCode& code) const {
   const Shape& loop = p.out[0].shape;
   FusedSpec spec;
   spec.code = code;
@@ -168,8 +171,12 @@ void RankProgram::prepare_fused(Prepared& p, const ScalarCode& code) {
     spec.out_types.push_back(view.dtype);
     spec.out_strides.push_back(strides_along(view, loop));
   }
+  return spec;
+}
+
+void RankProgram::prepare_fused(Prepared& p, const ScalarCode& code) {
   p.action = Action::Fused;
-  p.loop = std::make_unique<FusedLoop>(spec);
+  p.loop = std::make_unique<FusedLoop>(spec_of(p, code));
 }
 
 // The reference kernel expects its buffers apart; where the plan put an output over an input, it reads a
@@ -248,19 +255,63 @@ int RankProgram::last_read_of(int variable, int before) const {
   return last;
 }
 
-void RankProgram::prepare_assign(Prepared& p, int index) {
-  p.action = Action::Assign;
-  const int variable = base(p.step->out[0]);
+// Who else holds the variable's buffer, and when they have read it for the last time before step `index`.
+StoredShard& RankProgram::shared_by(Prepared& p, int variable, int index) {
   StoredShard& shard = store_.get(value(variable).variable).shard(rank_);
+  p.sharers.clear();
+  for (int other : shard.ranks)
+    if (other != rank_) p.sharers.push_back(other);
+  if (!p.sharers.empty()) p.last_read = std::max(p.last_read, last_read_of(variable, index));
+  return shard;
+}
+
+void RankProgram::prepare_assign(Prepared& p, int index) {
+  if (plan_.stored_in[static_cast<std::size_t>(p.step->in[0])] >= 0) return;  // is there already
+  p.action = Action::Assign;
+  StoredShard& shard = shared_by(p, base(p.step->out[0]), index);
   const std::size_t line = AlignedBuffer::kAlignment, bytes = shard.data.size();
   const std::size_t lines = (bytes + line - 1) / line, members = shard.ranks.size();
   const auto position = static_cast<std::size_t>(std::find(shard.ranks.begin(), shard.ranks.end(), rank_) -
                                                  shard.ranks.begin());
   p.slice_begin = std::min(bytes, lines * position / members * line);
   p.slice_end = std::min(bytes, lines * (position + 1) / members * line);
-  for (int other : shard.ranks)
-    if (other != rank_) p.sharers.push_back(other);
-  p.last_read = p.sharers.empty() ? -1 : last_read_of(variable, index);
+}
+
+// A component-wise step that updates variables in their own memory: ranks that share it do a slice of the
+// loop each.
+void RankProgram::prepare_store(Prepared& p, int index) {
+  const Step& step = *p.step;
+  std::int64_t part = 0, parts = 1;
+  for (int out : step.out) {
+    const StoredShard& shard = shared_by(p, plan_.stored_in[static_cast<std::size_t>(out)], index);
+    part = std::find(shard.ranks.begin(), shard.ranks.end(), rank_) - shard.ranks.begin();
+    parts = static_cast<std::int64_t>(shard.ranks.size());
+  }
+  FusedSpec spec = spec_of(p, step.kind == Step::Kind::Fused ? step.code : step.call.op->scalar(step.call));
+  cut_loop(p, spec, part, parts);
+  if (std::find(spec.extent.begin(), spec.extent.end(), 0) != spec.extent.end()) return;
+  p.action = Action::Fused;
+  p.stores = true;
+  p.loop = std::make_unique<FusedLoop>(spec);
+}
+
+// Cuts the loop along its first dimension that is long enough, else its longest.
+void RankProgram::cut_loop(Prepared& p, FusedSpec& spec, std::int64_t part, std::int64_t parts) {
+  if (parts == 1) return;
+  if (spec.extent.empty()) {  // a scalar: the first one does it
+    if (part > 0) spec.extent.push_back(0);
+    return;
+  }
+  auto dim = std::find_if(spec.extent.begin(), spec.extent.end(), [&](std::int64_t n) { return n >= parts; });
+  if (dim == spec.extent.end()) dim = std::max_element(spec.extent.begin(), spec.extent.end());
+  const auto d = static_cast<std::size_t>(dim - spec.extent.begin());
+  const std::int64_t begin = *dim * part / parts;
+  *dim = *dim * (part + 1) / parts - begin;
+  for (std::size_t i = 0; i < p.in.size(); ++i)
+    p.in_shift.push_back(begin * spec.in_strides[i][d] * static_cast<std::int64_t>(size_of(p.in[i].dtype)));
+  for (std::size_t o = 0; o < p.out.size(); ++o)
+    p.out_shift.push_back(begin * spec.out_strides[o][d] *
+                          static_cast<std::int64_t>(size_of(p.out[o].dtype)));
 }
 
 }  // namespace tessera

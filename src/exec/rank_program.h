@@ -90,7 +90,10 @@ class RankProgram {
     Ticket ticket;                                   // Start
     int start = -1;                                  // Wait
     bool heavy = false;
-    // Assign
+    // Fused: bytes by which the rank's slice of the loop starts later
+    std::vector<std::int64_t> in_shift, out_shift;
+    bool stores = false;  // Fused: computes straight into variables
+    // Assign, and Fused that stores
     std::vector<int> sharers;                    // other ranks that hold the same buffer
     int last_read = -1;                          // step
     std::size_t slice_begin = 0, slice_end = 0;  // bytes that this rank writes
@@ -100,11 +103,15 @@ class RankProgram {
   void prepare_views(Prepared& p);
   void prepare_run(Prepared& p);
   void prepare_fused(Prepared& p, const ScalarCode& code);
+  FusedSpec spec_of(const Prepared& p, const ScalarCode& code) const;
   void prepare_reference(Prepared& p);
   void prepare_copies(Prepared& p, const std::vector<Move>& moves);
   void prepare_slice(Prepared& p);
   void prepare_collective(Prepared& p);
   void prepare_assign(Prepared& p, int index);
+  void prepare_store(Prepared& p, int index);
+  StoredShard& shared_by(Prepared& p, int variable, int index);
+  void cut_loop(Prepared& p, FusedSpec& spec, std::int64_t part, std::int64_t parts);
   int last_read_of(int variable, int before) const;
 
   void feed(RunState& state);
@@ -114,6 +121,7 @@ class RankProgram {
   void run_kernel(Prepared& p, RunState& state);
   void run_reference_kernel(Prepared& p, RunState& state);
   void run_assign(Prepared& p, RunState& state);
+  void await_sharers(const Prepared& p, RunState& state);
   void look_for_nonfinite(const Prepared& p, int index);
 
   const ProgramValue& value(int id) const { return program_.values[static_cast<std::size_t>(id)]; }

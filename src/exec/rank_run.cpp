@@ -61,7 +61,7 @@ void set_window(View& view, const Type& global, const Box& box,
 }  // namespace
 
 void* RankProgram::address(int id) const {
-  const int b = base(id);
+  const int stored = plan_.stored_in[static_cast<std::size_t>(id)], b = stored >= 0 ? stored : base(id);
   if (value(b).kind == ProgramValue::Kind::Variable)
     return store_.get(value(b).variable).shard(rank_).data.data();
   const std::int64_t offset = plan_.offset[static_cast<std::size_t>(id)];
@@ -73,6 +73,10 @@ void RankProgram::set_arena(std::byte* arena) {
   for (Prepared& p : steps_) {
     for (std::size_t i = 0; i < p.in.size(); ++i) place(p.in, p.in_data, i, address(p.step->in[i]));
     for (std::size_t o = 0; o < p.out.size(); ++o) place(p.out, p.out_data, o, address(p.step->out[o]));
+    for (std::size_t i = 0; i < p.in_shift.size(); ++i)
+      p.in_data[i] = static_cast<char*>(p.in_data[i]) + p.in_shift[i];
+    for (std::size_t o = 0; o < p.out_shift.size(); ++o)
+      p.out_data[o] = static_cast<char*>(p.out_data[o]) + p.out_shift[o];
     for (std::size_t i = 0; i < p.saved.size(); ++i)
       if (p.saved[i].size() > 0) place(p.in, p.in_data, i, p.saved[i].data());
   }
@@ -148,6 +152,7 @@ void RankProgram::execute(Prepared& p, RunState& state) {
     case Action::Reference:
       return run_reference_kernel(p, state);
     case Action::Fused:
+      if (p.stores) await_sharers(p, state);
       return p.loop->run(p.in_data.data(), p.out_data.data());
     case Action::Fill:
       return fill_with(p.out[0], p.fill);
@@ -178,13 +183,18 @@ void RankProgram::run_reference_kernel(Prepared& p, RunState& state) {
   run_reference(*p.step->call.op, context);
 }
 
-// Ranks that share the buffer write a slice each, once all of them are past their last read; nobody reads it
+// Before a shared buffer is overwritten, all that share it must be past their last read; nobody reads it
 // again in this run.
-void RankProgram::run_assign(Prepared& p, RunState& state) {
-  if (!state.assign) return;
+void RankProgram::await_sharers(const Prepared& p, RunState& state) {
   for (int other : p.sharers)
     local_.await(rank_, other, p.last_read + 1, "the update of " + where(*p.step), wait_seconds_);
   state.assigned.store(true, std::memory_order_relaxed);
+}
+
+// Ranks that share the buffer write a slice each.
+void RankProgram::run_assign(Prepared& p, RunState& state) {
+  if (!state.assign) return;
+  await_sharers(p, state);
   std::memcpy(static_cast<char*>(p.out_data[0]) + p.slice_begin,
               static_cast<const char*>(p.in_data[0]) + p.slice_begin, p.slice_end - p.slice_begin);
 }

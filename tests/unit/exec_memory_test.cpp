@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "exec/arena.h"
 #include "exec/cpu_target.h"
 #include "exec_allocations.h"
@@ -109,6 +111,33 @@ TEST(MemoryPlan, VariablesAreOutsideAndThePeakIsListedLargestFirst) {
   }
   ASSERT_FALSE(plan.peak_values.empty());
   EXPECT_GE(largest_bytes(program, plan.peak_values[0]), largest_bytes(program, plan.peak_values.back()));
+}
+
+// An update is computed in the variable's memory, and ranks that share it do a part each: all elements change
+// once.
+TEST(MemoryPlan, UpdatesAreComputedInTheVariablesMemory) {
+  for (const std::string shape : {"n:1000", "n:2;k:7", "n:1;k:1", ""}) {
+    for (const std::string mesh : {"", "a:3", "a:2;b:2"}) {
+      SCOPED_TRACE(shape + " on " + mesh);
+      Graph graph;
+      const Type type{parse_shape(shape), DType::F64};
+      const Tensor x = graph.input("x", type.shape, DType::F64);
+      const Tensor w = graph.parameter("w", type.shape, Initializer::constant(3), DType::F64);
+      const Tensor set = graph.assign(w, add(w, x));
+      Session session(graph, Mesh::parse(mesh), Layout());
+      const int step = session.compile({set});
+      const MemoryPlan& plan = session.plan(step);
+      EXPECT_EQ(std::count_if(plan.stored_in.begin(), plan.stored_in.end(), [](int v) { return v >= 0; }), 1);
+      EXPECT_EQ(plan.arena_bytes, (type.bytes() + 63) / 64 * 64);  // the fed value alone
+      Array feed(type);
+      for (std::int64_t i = 0; i < feed.elements(); ++i) feed.set(i, static_cast<double>(i));
+      session.run(step, {{"x", feed}});
+      session.run(step, {{"x", feed}});
+      const Array after = session.store().read("w");
+      for (std::int64_t i = 0; i < feed.elements(); ++i)
+        ASSERT_EQ(after.get(i), 3 + 2 * static_cast<double>(i));
+    }
+  }
 }
 
 TEST(MemoryPlan, TooLargeIsRefusedBeforeAllocation) {
