@@ -55,10 +55,12 @@ std::vector<Type> infer_assign(const Call& call) {
 
 }  // namespace
 
-constinit const Op kInputOp{.name = "input", .doc = "A tensor whose value is fed at each run.", .infer = infer_source};
+constinit const Op kInputOp{
+    .name = "input", .doc = "A tensor whose value is fed at each run.", .infer = infer_source};
 constinit const Op kVariableOp{
     .name = "variable", .doc = "The value of a variable before the run.", .infer = infer_variable};
-constinit const Op kAssignOp{.name = "assign", .doc = "Sets a variable at the end of the run.", .infer = infer_assign};
+constinit const Op kAssignOp{
+    .name = "assign", .doc = "Sets a variable at the end of the run.", .infer = infer_assign};
 
 Attrs variable_attrs(VariableKind kind, const std::string& name, const Type& type, const Initializer& init,
                      const std::string& slot_of) {

@@ -64,10 +64,25 @@ class Roles : public EveryOp {
   }
 };
 
+// The samples, and the samples with one dimension of size 1 or 2: less than the number of parts.
+std::vector<SampleCase> sized_cases(const Op& op) {
+  std::vector<SampleCase> all;
+  for (const SampleCase& c : cases_of(op)) {
+    if (depends_on_parts(c)) continue;
+    all.push_back(c);
+    for (const Dim& dim : input_dims(c.call())) {
+      for (std::int64_t size : {1, 2}) {
+        if (const auto other = dim.size == size ? std::nullopt : resized(c, dim.name, dim.size, size))
+          all.push_back(*other);
+      }
+    }
+  }
+  return all;
+}
+
 TEST_P(Roles, OfInputDimensionsAreTrue) {
   if (!op().exact) inexact.push_back(op().name);
-  for (const SampleCase& c : cases_of(op())) {
-    if (depends_on_parts(c)) continue;
+  for (const SampleCase& c : sized_cases(op())) {
     SCOPED_TRACE(c.text());
     const Call call = c.call();
     for (const Dim& dim : input_dims(call)) {
@@ -79,8 +94,7 @@ TEST_P(Roles, OfInputDimensionsAreTrue) {
 }
 
 TEST_P(Roles, OfMadeDimensionsAreTrue) {
-  for (const SampleCase& c : cases_of(op())) {
-    if (depends_on_parts(c)) continue;
+  for (const SampleCase& c : sized_cases(op())) {
     SCOPED_TRACE(c.text());
     const Call call = c.call();
     for (const Dim& dim : made_dims(call)) {
