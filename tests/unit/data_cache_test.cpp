@@ -156,6 +156,10 @@ TEST(TokenCache, AFolderThatCannotBeMadeIsNamed) {
   }
 }
 
+TEST(Corpus, ReadersOfPackagesOnSmallTexts) {
+  EXPECT_EQ(std::system("python3 -B " TESSERA_SOURCE_DIR "/tests/data/corpus_scripts_test.py --quiet"), 0);
+}
+
 // No document and no source sentence in two splits, at least 130,000 pairs: scripts/corpus/check_corpus.py
 // says.
 TEST(Corpus, SplitsAreDisjointAndLargeEnough) {
