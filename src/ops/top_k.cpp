@@ -120,8 +120,9 @@ void kernel_top_k(KernelContext& ctx) {
   const std::string& dim = ctx.call.attrs.text("dim");
   const std::string parts = parts_name(dim);
   const std::int64_t size = in.shape.size(dim), step = stride_of(in, dim), start = start_of(in, dim);
-  const std::int64_t k = k_of(ctx.call).size, value_step = stride_of(values, k_of(ctx.call).name);
-  const std::int64_t index_step = stride_of(indices, k_of(ctx.call).name);
+  const std::string& k_name = k_of(ctx.call).name;
+  const std::int64_t k = values.shape.size(k_name);
+  const std::int64_t value_step = stride_of(values, k_name), index_step = stride_of(indices, k_name);
   const std::int64_t part_count = values.shape.has(parts) ? values.shape.size(parts) : 1;
   const auto nest = nest_over(in.shape.without(dim), in, values, indices);
   with_number(in.dtype, [&]<class T>() {
@@ -169,12 +170,12 @@ Role role_merge(const Call& call, int, const std::string& dim) {
 void kernel_merge(KernelContext& ctx) {
   const View &values = ctx.in[0], &indices = ctx.in[1], &best_values = ctx.out[0], &best_indices = ctx.out[1];
   const Dim& parts = values.shape.get(ctx.call.attrs.text("dim"));
-  const Dim& k = k_of(ctx.call);
+  const Dim& k = values.shape.get(k_of(ctx.call).name);
   const auto nest =
       nest_over(values.shape.without(parts.name).without(k.name), values, indices, best_values, best_indices);
   const auto each = nest_over(Shape{parts, k}, values, indices);
   with_number(values.dtype, [&]<class T>() {
-    Best<T> best(k.size);
+    Best<T> best(best_values.shape.size(k.name));
     nest.rows({0, 0, 0, 0}, [&](auto at, std::int64_t count, auto by) {
       for (std::int64_t i = 0; i < count; ++i) {
         each.rows({at[0] + i * by[0], at[1] + i * by[1]}, [&](auto p, std::int64_t n, auto s) {
