@@ -62,7 +62,7 @@ TEST_P(Golden, GivesWhatOneRankGives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::ValuesIn(golden_cases()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::ValuesIn(golden_cases()), [](const auto& c) { return c.param.name; });
 
 // Counts that the files must show, so that an update cannot quietly accept more.
 std::map<std::string, std::int64_t> counts(const std::string& name) {
