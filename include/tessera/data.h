@@ -76,10 +76,9 @@ struct BatchShape {
 // every token of real text is greater, so "weight of a label" is label != 0. Each row of text ends with
 // kEosId unless it was cut.
 //
-//   translation   source [batch, source_length]   target [batch, target_length]
-//   text          target [batch, target_length]   segment (1, 2, ... inside a row, 0 padding), position (from
-//   0 in each
-//                 segment); tokens may attend only inside their segment
+//   translation   source [batch, source_length], target [batch, target_length]
+//   text          target [batch, target_length]; of the same shape segment (1, 2, ... inside a row, 0 for
+//                 padding) and position (from 0 in each segment); tokens may attend only inside their segment
 //
 // A decoder reads the target shifted right by one place, with kPadId where position is 0.
 struct Batch {
@@ -89,11 +88,10 @@ struct Batch {
   std::map<std::string, Array> inputs;  // a FeedMap of Session::run
   std::int64_t tokens = 0;              // real (not padding) target tokens: the weight of the loss
   std::int64_t source_tokens = 0;       // real source tokens
-  std::int64_t words = 0,
-               bytes =
-                   0;  // of the target texts that end in this batch, as Perplexity::count_text counts them
-  std::vector<std::int64_t>
-      examples;  // ids of the examples (translation) or rows (text) in it; -1 for an empty row
+  // Of the target texts that end in this batch, as Perplexity::count_text counts them.
+  std::int64_t words = 0, bytes = 0;
+  // Ids of the examples (translation) or rows (text) in it; -1 for an empty row.
+  std::vector<std::int64_t> examples;
 
   // The part of one input inside `box`, row-major, for Session::run. Throws UserError on an unknown name or a
   // box that reaches outside.
@@ -116,7 +114,8 @@ class Dataset {
 
   // Training: step >= 0. Every batch is full. The order is shuffled anew in each epoch; after e epochs each
   // example was read e times, or e - 1 times the few that did not fill a batch: those come first in the next
-  // epoch. Two calls give equal batches, whatever was called in between.
+  // epoch (a batch larger than the data repeats some). Two calls give equal batches, whatever was called in
+  // between.
   virtual Batch batch(std::int64_t step) const = 0;
   virtual double steps_per_epoch() const = 0;
 
@@ -141,13 +140,12 @@ TooLong parse_too_long(std::string_view text);  // throws UserError that lists t
 struct TranslationOptions {
   std::int64_t tokens_per_batch = 3000;  // at most sentences * target_length of a shape, padding included
   int buckets = 8;                       // at most so many shapes, placed where they leave the least padding
-  std::int64_t sentences_per_batch =
-      0;  // > 0: one shape of so many sentences and the largest lengths instead
+  std::int64_t sentences_per_batch = 0;  // > 0: one shape of so many sentences and the largest lengths
   std::int64_t max_source = 128, max_target = 128;  // tokens with the end
   TooLong too_long = TooLong::Drop;
   std::uint64_t seed = 1;  // of the order
-  std::string batch_dim = "batch", source_dim = "source_length",
-              target_dim = "length";  // names in Batch::inputs
+  // Names of the dimensions of Batch::inputs.
+  std::string batch_dim = "batch", source_dim = "source_length", target_dim = "length";
 };
 
 struct LanguageOptions {

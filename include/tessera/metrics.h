@@ -107,8 +107,7 @@ struct Perplexity {
   Perplexity& operator+=(const Perplexity& other);
 };
 
-// "perplexity 17.60 per token (176884), 24.00 per word (159658; white space, one end per sentence), 1.020
-// bits per byte (...)"
+// All three with their counts and with what a word is, on one line.
 std::string to_string(const Perplexity& perplexity);
 
 // Units between Unicode white space, as Python's str.split() sees them.
