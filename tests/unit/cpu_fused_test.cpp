@@ -1,4 +1,5 @@
-// Fused loops against the interpreter of scalar code, and the promise that an element's bits depend on its inputs only.
+// Fused loops against the interpreter of scalar code, and the promise that an element's bits depend on its
+// inputs only.
 #include <cstring>
 
 #include "cpu_harness.h"
@@ -17,7 +18,8 @@ std::vector<std::int64_t> strides_in(const Shape& shape, const Shape& loop) {
   return strides;
 }
 
-FusedSpec spec_of(const ScalarCode& code, const std::vector<Array>& in, const std::vector<Array>& out, int threads) {
+FusedSpec spec_of(const ScalarCode& code, const std::vector<Array>& in, const std::vector<Array>& out,
+                  int threads) {
   FusedSpec spec;
   spec.code = code;
   spec.threads = threads;
@@ -34,7 +36,8 @@ FusedSpec spec_of(const ScalarCode& code, const std::vector<Array>& in, const st
   return spec;
 }
 
-std::vector<Array> run_loop(const ScalarCode& code, std::vector<Array> in, const std::vector<Type>& types, int threads = 1) {
+std::vector<Array> run_loop(const ScalarCode& code, std::vector<Array> in, const std::vector<Type>& types,
+                            int threads = 1) {
   std::vector<Array> out;
   for (const Type& type : types) out.emplace_back(type);
   std::vector<void*> from, to;
@@ -45,7 +48,8 @@ std::vector<Array> run_loop(const ScalarCode& code, std::vector<Array> in, const
 }
 
 // The interpreter on every element, the loop being over the dimensions of the first output.
-std::vector<Array> interpreted(const ScalarCode& code, const std::vector<Array>& in, const std::vector<Type>& types) {
+std::vector<Array> interpreted(const ScalarCode& code, const std::vector<Array>& in,
+                               const std::vector<Type>& types) {
   std::vector<Array> out;
   for (const Type& type : types) out.emplace_back(type);
   const Shape& loop = types[0].shape;
@@ -72,7 +76,9 @@ ScalarCode one(Scalar op, int inputs, DType type) {
   return {inputs, {instruction}, {inputs}};
 }
 
-bool gives_bool(Scalar op) { return op >= Scalar::Less && op <= Scalar::Not; }
+bool gives_bool(Scalar op) {
+  return op >= Scalar::Less && op <= Scalar::Not;
+}
 
 TEST(CpuFused, EveryInstructionOnFloats) {
   for (DType dtype : {DType::F32, DType::BF16, DType::F64}) {
@@ -81,7 +87,8 @@ TEST(CpuFused, EveryInstructionOnFloats) {
       const auto op = static_cast<Scalar>(k);
       if (op == Scalar::And || op == Scalar::Or) continue;
       const int inputs = op < Scalar::Add ? 1 : 2;
-      const bool positive = op == Scalar::Sqrt || op == Scalar::Rsqrt || op == Scalar::Log || op == Scalar::Pow;
+      const bool positive =
+          op == Scalar::Sqrt || op == Scalar::Rsqrt || op == Scalar::Log || op == Scalar::Pow;
       const double low = positive ? 0.01 : op == Scalar::Log1p ? -0.95 : -9, high = 9;
       const std::vector<Array> in = {random_array(type_of("a:9;b:37", dtype), 3, low, high),
                                      random_array(type_of("a:9;b:37", dtype), 4, positive ? -3 : -9, 7)};
@@ -89,7 +96,9 @@ TEST(CpuFused, EveryInstructionOnFloats) {
       const DType result = gives_bool(op) ? DType::Bool : dtype;
       const ScalarCode code = one(op, inputs, result);
       const std::vector<Type> out = {type_of("a:9;b:37", result)};
-      EXPECT_EQ(difference(run_loop(code, used, out)[0], interpreted(code, used, out)[0], relative, relative / 8), "")
+      EXPECT_EQ(
+          difference(run_loop(code, used, out)[0], interpreted(code, used, out)[0], relative, relative / 8),
+          "")
           << "instruction " << k << " on " << to_string(dtype);
     }
   }
@@ -98,20 +107,22 @@ TEST(CpuFused, EveryInstructionOnFloats) {
 TEST(CpuFused, EveryInstructionOnIntegers) {
   const Array a(type_of("n:8", DType::I32), {7, -7, 0, 2147483647, -2147483648.0, 5, -6, 1});
   const Array b(type_of("n:8", DType::I32), {2, 2, 0, 2, -1, -3, -3, 31});
-  for (Scalar op : {Scalar::Neg, Scalar::Abs, Scalar::Sign, Scalar::Not, Scalar::Add, Scalar::Sub, Scalar::Mul, Scalar::FloorDiv,
-                    Scalar::Mod, Scalar::Min, Scalar::Max, Scalar::Less, Scalar::LessEqual, Scalar::Equal, Scalar::NotEqual,
-                    Scalar::And, Scalar::Or}) {
+  for (Scalar op : {Scalar::Neg, Scalar::Abs, Scalar::Sign, Scalar::Not, Scalar::Add, Scalar::Sub,
+                    Scalar::Mul, Scalar::FloorDiv, Scalar::Mod, Scalar::Min, Scalar::Max, Scalar::Less,
+                    Scalar::LessEqual, Scalar::Equal, Scalar::NotEqual, Scalar::And, Scalar::Or}) {
     const int inputs = op < Scalar::Add || op == Scalar::Not ? 1 : 2;
     const std::vector<Array> in = inputs == 1 ? std::vector<Array>{a} : std::vector<Array>{a, b};
     const DType result = gives_bool(op) ? DType::Bool : DType::I32;
     const ScalarCode code = one(op, inputs, result);
     const std::vector<Type> out = {type_of("n:8", result)};
-    EXPECT_TRUE(same_bits(run_loop(code, in, out)[0], interpreted(code, in, out)[0])) << "instruction " << static_cast<int>(op);
+    EXPECT_TRUE(same_bits(run_loop(code, in, out)[0], interpreted(code, in, out)[0]))
+        << "instruction " << static_cast<int>(op);
   }
 }
 
 TEST(CpuFused, SpecialValues) {
-  const std::vector<double> x = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1e-40, -1e-40, 3e38, -3e38, 88.7, 89.0, -103, -104.5, 1, -1, 20};
+  const std::vector<double> x = {0.0,   -0.0, INFINITY, -INFINITY, NAN,    1e-40, -1e-40, 3e38,
+                                 -3e38, 88.7, 89.0,     -103,      -104.5, 1,     -1,     20};
   for (DType dtype : {DType::F32, DType::F64}) {
     for (int k = static_cast<int>(Scalar::Neg); k <= static_cast<int>(Scalar::Floor); ++k) {
       const auto op = static_cast<Scalar>(k);
@@ -121,21 +132,24 @@ TEST(CpuFused, SpecialValues) {
       EXPECT_EQ(difference(run_loop(code, in, out)[0], interpreted(code, in, out)[0], 6e-7, 2e-38), "")
           << "instruction " << k << " on " << to_string(dtype);
     }
-    for (Scalar op : {Scalar::Min, Scalar::Max, Scalar::Div, Scalar::Equal, Scalar::NotEqual, Scalar::Less, Scalar::LessEqual}) {
+    for (Scalar op : {Scalar::Min, Scalar::Max, Scalar::Div, Scalar::Equal, Scalar::NotEqual, Scalar::Less,
+                      Scalar::LessEqual}) {
       std::vector<double> y(x.rbegin(), x.rend());
       y[11] = NAN;
       const DType result = gives_bool(op) ? DType::Bool : dtype;
       const std::vector<Array> in = {Array(type_of("n:16", dtype), x), Array(type_of("n:16", dtype), y)};
       const std::vector<Type> out = {type_of("n:16", result)};
       const ScalarCode code = one(op, 2, result);
-      EXPECT_EQ(difference(run_loop(code, in, out)[0], interpreted(code, in, out)[0], 1e-7, 0), "") << static_cast<int>(op);
+      EXPECT_EQ(difference(run_loop(code, in, out)[0], interpreted(code, in, out)[0], 1e-7, 0), "")
+          << static_cast<int>(op);
     }
   }
 }
 
 TEST(CpuFused, SelectTakesNothingFromTheOtherBranch) {
   const ScalarCode code = one(Scalar::Select, 3, DType::F32);
-  const std::vector<Array> in = {Array(type_of("n:3", DType::Bool), {1, 0, 1}), Array(type_of("n:3", DType::F32), {1, NAN, 3}),
+  const std::vector<Array> in = {Array(type_of("n:3", DType::Bool), {1, 0, 1}),
+                                 Array(type_of("n:3", DType::F32), {1, NAN, 3}),
                                  Array(type_of("n:3", DType::F32), {INFINITY, 5, NAN})};
   EXPECT_EQ(run_loop(code, in, {type_of("n:3", DType::F32)})[0].values(), (std::vector<double>{1, 5, 3}));
 }
@@ -172,17 +186,22 @@ TEST(CpuFused, BroadcastsAndPermutedInputs) {
   struct Shapes {
     const char *a, *b, *c, *out;
   };
-  for (const Shapes& s : {Shapes{"r:5;q:7;p:11", "p:11", "q:7", "r:5;q:7;p:11"}, Shapes{"p:300;r:3", "r:3;p:300", "", "r:3;p:300"},
-                          Shapes{"r:40", "r:40;p:3", "p:3", "r:40;p:3"}, Shapes{"", "", "", "r:4;p:5"}, Shapes{"", "", "", ""},
-                          Shapes{"r:2;q:3;p:700", "q:3", "r:2;p:700", "r:2;q:3;p:700"}, Shapes{"r:1;p:1", "p:1", "", "p:1;r:1"},
-                          Shapes{"q:70;r:65", "r:65;q:70", "r:65", "r:65;q:70"}, Shapes{"n:5000", "n:5000", "n:5000", "n:5000"}}) {
+  for (const Shapes& s :
+       {Shapes{"r:5;q:7;p:11", "p:11", "q:7", "r:5;q:7;p:11"},
+        Shapes{"p:300;r:3", "r:3;p:300", "", "r:3;p:300"}, Shapes{"r:40", "r:40;p:3", "p:3", "r:40;p:3"},
+        Shapes{"", "", "", "r:4;p:5"}, Shapes{"", "", "", ""},
+        Shapes{"r:2;q:3;p:700", "q:3", "r:2;p:700", "r:2;q:3;p:700"}, Shapes{"r:1;p:1", "p:1", "", "p:1;r:1"},
+        Shapes{"q:70;r:65", "r:65;q:70", "r:65", "r:65;q:70"},
+        Shapes{"n:5000", "n:5000", "n:5000", "n:5000"}}) {
     for (DType dtype : {DType::F32, DType::BF16, DType::F64, DType::I32}) {
-      const std::vector<Array> in = {random_array(type_of(s.a, dtype), 1), random_array(type_of(s.b, dtype), 2),
+      const std::vector<Array> in = {random_array(type_of(s.a, dtype), 1),
+                                     random_array(type_of(s.b, dtype), 2),
                                      random_array(type_of(s.c, dtype), 3)};
       const std::vector<Type> out = {type_of(s.out, dtype), type_of(s.out, dtype)};
       const auto got = run_loop(chain(dtype), in, out), want = interpreted(chain(dtype), in, out);
       for (std::size_t o = 0; o < 2; ++o) {
-        EXPECT_EQ(difference(got[o], want[o], dtype == DType::BF16 ? 4e-3 : 3e-7, 3e-7), "") << s.out << " " << to_string(dtype);
+        EXPECT_EQ(difference(got[o], want[o], dtype == DType::BF16 ? 4e-3 : 3e-7, 3e-7), "")
+            << s.out << " " << to_string(dtype);
       }
     }
   }
@@ -199,7 +218,8 @@ TEST(CpuFused, BitsDependOnTheInputsOnly) {
   for (auto [begin, size] : {std::pair{1, 1}, {3, 17}, {100, 2049}, {69990, 11}, {5, 40000}}) {
     const Box box{{begin}, {size}};
     const Array part = part_of(x, box);
-    EXPECT_TRUE(same_bits(run_loop(code, {part}, {part.type})[0], part_of(whole, box))) << begin << " " << size;
+    EXPECT_TRUE(same_bits(run_loop(code, {part}, {part.type})[0], part_of(whole, box)))
+        << begin << " " << size;
   }
 }
 
@@ -218,7 +238,8 @@ TEST(CpuFused, InPlaceOverAnInput) {
 }
 
 TEST(CpuFused, ResultThatIsAnInputOrAConstant) {
-  ScalarCode code{1, {{Scalar::Const, -1, -1, -1, 2.5, DType::F32}, {Scalar::Neg, 0, -1, -1, 0, DType::F32}}, {0, 1, 2}};
+  ScalarCode code{
+      1, {{Scalar::Const, -1, -1, -1, 2.5, DType::F32}, {Scalar::Neg, 0, -1, -1, 0, DType::F32}}, {0, 1, 2}};
   Array x = random_array(type_of("n:100", DType::F32), 1);
   const Array before = x;
   Array second(x.type), third(x.type);
@@ -244,7 +265,9 @@ TEST(CpuFused, ManyLiveRegisters) {
   }
   code.results = {sum};
   const std::vector<Array> in = {random_array(type_of("n:1003", DType::F32), 1)};
-  EXPECT_EQ(difference(run_loop(code, in, {in[0].type})[0], interpreted(code, in, {in[0].type})[0], 150 * 0x1p-24, 0), "");
+  EXPECT_EQ(difference(run_loop(code, in, {in[0].type})[0], interpreted(code, in, {in[0].type})[0],
+                       150 * 0x1p-24, 0),
+            "");
 }
 
 }  // namespace

@@ -18,7 +18,9 @@
 
 namespace tessera::testing {
 
-inline Type type_of(const std::string& shape, DType dtype) { return {parse_shape(shape), dtype}; }
+inline Type type_of(const std::string& shape, DType dtype) {
+  return {parse_shape(shape), dtype};
+}
 
 // Uniform in [low, high); i32 whole numbers, bool of either kind.
 inline Array random_array(const Type& type, std::uint64_t seed, double low = -2, double high = 2) {
@@ -43,7 +45,8 @@ inline Call make_call(const std::string& op, const std::vector<Array>& in, const
   return call;
 }
 
-// What the fast kernel gives. The workspace and the outputs have guards that must survive, and the outputs start as garbage.
+// What the fast kernel gives. The workspace and the outputs have guards that must survive, and the outputs
+// start as garbage.
 inline std::vector<Array> run_fast(const Call& call, const std::vector<Array>& in, int threads = 1,
                                    const RandomState& random = {}) {
   const CpuKernel* kernel = find_kernel(call.op->name);
@@ -65,7 +68,8 @@ inline std::vector<Array> run_fast(const Call& call, const std::vector<Array>& i
   EXPECT_TRUE(kernel->supports(site)) << call.op->name;
   const PreparedKernel prepared = kernel->prepare(site);
   constexpr std::size_t kGuard = 64;
-  const auto bytes = static_cast<std::size_t>(kernel->workspace ? kernel->workspace(call, call.in, call.out, threads) : 0);
+  const auto bytes =
+      static_cast<std::size_t>(kernel->workspace ? kernel->workspace(call, call.in, call.out, threads) : 0);
   AlignedBuffer scratch(bytes + kGuard);
   std::fill_n(scratch.data(), bytes + kGuard, std::byte{0xa5});
   for (int repeat = 0; repeat < 2; ++repeat) {  // a second run finds used scratch memory
@@ -78,13 +82,14 @@ inline std::vector<Array> run_fast(const Call& call, const std::vector<Array>& i
 }
 
 // Fast against reference: |a - b| <= relative |b| + absolute, and equal bits from 1 and from 3 threads.
-inline void expect_matches(const std::string& op, const std::vector<Array>& in, const Attrs& attrs, double relative,
-                           double absolute) {
+inline void expect_matches(const std::string& op, const std::vector<Array>& in, const Attrs& attrs,
+                           double relative, double absolute) {
   const Call call = make_call(op, in, attrs);
   std::string what = op + "(";
   for (const Type& type : call.in) what += " " + to_string(type);
   SCOPED_TRACE(what + " ) -> " + to_string(call.out[0]));
-  const std::vector<Array> expected = run_op(call, in), one = run_fast(call, in), three = run_fast(call, in, 3);
+  const std::vector<Array> expected = run_op(call, in), one = run_fast(call, in),
+                           three = run_fast(call, in, 3);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(difference(one[i], expected[i], relative, absolute), "") << "output " << i;
     EXPECT_TRUE(same_bits(one[i], three[i])) << "output " << i << " depends on the number of threads";

@@ -5,10 +5,13 @@ namespace tessera::testing {
 namespace {
 
 // A bf16 result may fall on the other side of a rounding boundary: one unit in the last place.
-double relative(DType dtype) { return dtype == DType::BF16 ? 0x1p-7 : 4e-6; }
+double relative(DType dtype) {
+  return dtype == DType::BF16 ? 0x1p-7 : 4e-6;
+}
 
 const std::vector<std::string>& row_shapes() {
-  static const std::vector<std::string> all = {"n:1", "r:3;n:5", "r:2;q:3;n:16", "r:7;n:33", "r:2;n:1000", "q:2;r:5;n:130"};
+  static const std::vector<std::string> all = {"n:1",      "r:3;n:5",    "r:2;q:3;n:16",
+                                               "r:7;n:33", "r:2;n:1000", "q:2;r:5;n:130"};
   return all;
 }
 
@@ -17,12 +20,15 @@ std::string without_last(const std::string& shape) {
   return at == std::string::npos ? "" : shape.substr(0, at);
 }
 
-std::string last(const std::string& shape) { return shape.substr(shape.rfind(';') + 1); }
+std::string last(const std::string& shape) {
+  return shape.substr(shape.rfind(';') + 1);
+}
 
 TEST(CpuRows, SoftmaxFamily) {
   for (DType dtype : {DType::F32, DType::BF16}) {
     for (const std::string& shape : row_shapes()) {
-      const Array x = random_array(type_of(shape, dtype), 1, -9, 9), y = random_array(type_of(shape, dtype), 2, 0, 1);
+      const Array x = random_array(type_of(shape, dtype), 1, -9, 9),
+                  y = random_array(type_of(shape, dtype), 2, 0, 1);
       const Array dy = random_array(type_of(shape, dtype), 3);
       const double absolute = dtype == DType::BF16 ? 1e-3 : 3e-6;
       for (const char* op : {"softmax", "log_softmax", "log_sum_exp"}) {
@@ -36,8 +42,8 @@ TEST(CpuRows, SoftmaxFamily) {
 TEST(CpuRows, SoftmaxOfMaskedRowsAndSpecialValues) {
   for (DType dtype : {DType::F32, DType::BF16}) {
     Array x = random_array(type_of("r:6;n:37", dtype), 1, -9, 9);
-    for (std::int64_t i = 0; i < 37; ++i) x.set(i, -INFINITY);         // fully masked
-    for (std::int64_t i = 37; i < 37 + 36; ++i) x.set(i, -INFINITY);   // all but the last one
+    for (std::int64_t i = 0; i < 37; ++i) x.set(i, -INFINITY);        // fully masked
+    for (std::int64_t i = 37; i < 37 + 36; ++i) x.set(i, -INFINITY);  // all but the last one
     x.set(2 * 37 + 5, NAN);
     x.set(3 * 37 + 36, INFINITY);
     x.set(4 * 37 + 3, 3e38);
@@ -61,14 +67,17 @@ TEST(CpuRows, Norms) {
       expect_matches("layer_norm", {x, scale, bias}, attrs, relative(dtype), absolute / 10);
       expect_matches("rms_norm_grad", {x, scale, inverse, dy}, attrs, relative(dtype), absolute);
       expect_matches("layer_norm_grad", {x, scale, mean, inverse, dy}, attrs, relative(dtype), absolute);
-      expect_matches("rms_norm_scale_grad", {x, inverse, dy}, {{"output", Strings{"n"}}}, relative(dtype), absolute);
-      expect_matches("layer_norm_scale_grad", {x, mean, inverse, dy}, {{"output", Strings{"n"}}}, relative(dtype), absolute);
+      expect_matches("rms_norm_scale_grad", {x, inverse, dy}, {{"output", Strings{"n"}}}, relative(dtype),
+                     absolute);
+      expect_matches("layer_norm_scale_grad", {x, mean, inverse, dy}, {{"output", Strings{"n"}}},
+                     relative(dtype), absolute);
     }
   }
 }
 
 TEST(CpuRows, ScaleGradientOfManyRowsAndColumns) {
-  const Array x = random_array(type_of("r:300;n:1100", DType::F32), 1), dy = random_array(type_of("r:300;n:1100", DType::F32), 2);
+  const Array x = random_array(type_of("r:300;n:1100", DType::F32), 1),
+              dy = random_array(type_of("r:300;n:1100", DType::F32), 2);
   const Array inverse = random_array(type_of("r:300", DType::F32), 3, 0.5, 2);
   expect_matches("rms_norm_scale_grad", {x, inverse, dy}, {{"output", Strings{"n"}}}, 4e-6, 3e-5);
 }
@@ -76,7 +85,8 @@ TEST(CpuRows, ScaleGradientOfManyRowsAndColumns) {
 // A large mean must not cost the variance its digits.
 TEST(CpuRows, LayerNormFarFromZero) {
   const Array x = random_array(type_of("r:4;n:300", DType::F32), 1, 1000, 1001);
-  const Array scale = random_array(type_of("n:300", DType::F32), 3), bias = random_array(type_of("n:300", DType::F32), 4);
+  const Array scale = random_array(type_of("n:300", DType::F32), 3),
+              bias = random_array(type_of("n:300", DType::F32), 4);
   expect_matches("layer_norm", {x, scale, bias}, {{"dim", "n"}, {"epsilon", 1e-6}}, 1e-3, 1e-3);
 }
 
@@ -101,13 +111,16 @@ TEST(CpuRows, CrossEntropy) {
 TEST(CpuRows, CrossEntropyWithSmoothing) {
   const Array x = random_array(type_of("r:20;n:777", DType::F32), 1, -9, 9);
   const Array targets = random_array(type_of("r:20", DType::I32), 2, -2, 779);
-  expect_matches("cross_entropy", {x, targets}, {{"dim", "n"}, {"label_smoothing", 0.1}, {"z_loss", 1e-4}}, 1e-5, 1e-5);
+  expect_matches("cross_entropy", {x, targets}, {{"dim", "n"}, {"label_smoothing", 0.1}, {"z_loss", 1e-4}},
+                 1e-5, 1e-5);
 }
 
 // A shard of the classes: targets count in the whole vocabulary.
 TEST(CpuRows, CrossEntropyGradientOfASplitVocabulary) {
-  const Array x = random_array(type_of("r:6;n:40", DType::F32), 1), log_z = random_array(type_of("r:6", DType::F32), 2, 3, 6);
-  const Array targets = random_array(type_of("r:6", DType::I32), 3, 0, 40), dloss = random_array(type_of("r:6", DType::F32), 4);
+  const Array x = random_array(type_of("r:6;n:40", DType::F32), 1),
+              log_z = random_array(type_of("r:6", DType::F32), 2, 3, 6);
+  const Array targets = random_array(type_of("r:6", DType::I32), 3, 0, 40),
+              dloss = random_array(type_of("r:6", DType::F32), 4);
   const Attrs attrs = {{"dim", "n"}, {"label_smoothing", 0.1}, {"z_loss", 0.0}};
   const Call call = make_call("cross_entropy_grad", {x, targets, log_z, dloss}, attrs);
   const Array whole = run_op(call, {x, targets, log_z, dloss})[0];
@@ -127,11 +140,19 @@ TEST(CpuRows, CrossEntropyGradientOfASplitVocabulary) {
 }
 
 TEST(CpuRows, ReductionsOverAnyDimensions) {
-  const std::vector<std::pair<std::string, Strings>> cases = {
-      {"a:3;b:4;c:5", {"b"}},      {"a:3;b:4;c:5", {"c", "a"}}, {"a:3;b:4;c:5", {"a", "b", "c"}}, {"a:3;b:4;c:5", {}},
-      {"a:7;b:300", {"a"}},        {"a:7;b:300", {"b"}},        {"a:200;b:3", {"a"}},             {"a:1;b:9", {"a"}},
-      {"a:9;b:1", {"b"}},          {"", {}},                    {"a:1;b:1", {"a"}},               {"a:2;b:3;c:2;d:70", {"a", "c"}},
-      {"a:2;b:3;c:2;d:70", {"b", "d"}}};
+  const std::vector<std::pair<std::string, Strings>> cases = {{"a:3;b:4;c:5", {"b"}},
+                                                              {"a:3;b:4;c:5", {"c", "a"}},
+                                                              {"a:3;b:4;c:5", {"a", "b", "c"}},
+                                                              {"a:3;b:4;c:5", {}},
+                                                              {"a:7;b:300", {"a"}},
+                                                              {"a:7;b:300", {"b"}},
+                                                              {"a:200;b:3", {"a"}},
+                                                              {"a:1;b:9", {"a"}},
+                                                              {"a:9;b:1", {"b"}},
+                                                              {"", {}},
+                                                              {"a:1;b:1", {"a"}},
+                                                              {"a:2;b:3;c:2;d:70", {"a", "c"}},
+                                                              {"a:2;b:3;c:2;d:70", {"b", "d"}}};
   for (const auto& [shape, dims] : cases) {
     for (DType dtype : {DType::F32, DType::BF16, DType::F64, DType::I32}) {
       const Array x = random_array(type_of(shape, dtype), 1, -40, 40);
@@ -158,7 +179,8 @@ TEST(CpuRows, MaximumIsNanIfThereIsOne) {
 
 TEST(CpuRows, IntegerExtremesAndWrapping) {
   const Array x(type_of("a:4", DType::I32), {-2147483648.0, 2147483647, 2147483647, 5});
-  for (const char* op : {"reduce_max", "reduce_min", "reduce_sum"}) expect_matches(op, {x}, {{"dims", Strings{"a"}}}, 0, 0);
+  for (const char* op : {"reduce_max", "reduce_min", "reduce_sum"})
+    expect_matches(op, {x}, {{"dims", Strings{"a"}}}, 0, 0);
 }
 
 // A million ones of 0.1: sums in f32 must not drift.

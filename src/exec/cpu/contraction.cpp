@@ -40,7 +40,7 @@ void merge(ContractionDims& dims) {
 
 // Summed dimensions in the order of either input; the one that leaves fewer loops after merging.
 void order_sum(ContractionDims& dims) {
-  const auto sorted = [&](std::int64_t ContractionDim::* first, std::int64_t ContractionDim::* second) {
+  const auto sorted = [&](std::int64_t ContractionDim::*first, std::int64_t ContractionDim::*second) {
     ContractionDims result = dims;
     std::stable_sort(result.begin(), result.end(), [&](const ContractionDim& x, const ContractionDim& y) {
       return x.*first != y.*first ? x.*first > y.*first : x.*second > y.*second;
@@ -97,7 +97,7 @@ Contraction plan_contraction(const Type& a, const Type& b, const Type& c) {
   return plan;
 }
 
-GemmIndex index_of(const ContractionDims& dims, std::int64_t ContractionDim::* stride) {
+GemmIndex index_of(const ContractionDims& dims, std::int64_t ContractionDim::*stride) {
   if (dims.size() == 1) return {dims[0].count, dims[0].*stride};
   std::vector<std::int64_t> offsets = {0};
   for (const ContractionDim& dim : dims) {

@@ -1,5 +1,5 @@
-// A contraction of two tensors as a matrix product: its dimensions sorted into those of the batch, of the rows, of the columns
-// and of the sum, neighbours merged where memory allows.
+// A contraction of two tensors as a matrix product: its dimensions sorted into those of the batch, of the
+// rows, of the columns and of the sum, neighbours merged where memory allows.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ using ContractionDims = std::vector<ContractionDim>;  // outermost first
 
 std::int64_t size_of(const ContractionDims& dims);
 
-// c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A dimension that one input has alone and that is summed counts
-// to k with stride 0 in the other one.
+// c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A dimension that one input has alone and
+// that is summed counts to k with stride 0 in the other one.
 struct Contraction {
   DType dtype = DType::F32;
   ContractionDims batch, m, n, k;
@@ -32,10 +32,10 @@ struct Contraction {
 Contraction plan_contraction(const Type& a, const Type& b, const Type& c);
 
 // The offsets of a group of dimensions in one tensor.
-GemmIndex index_of(const ContractionDims& dims, std::int64_t ContractionDim::* stride);
+GemmIndex index_of(const ContractionDims& dims, std::int64_t ContractionDim::*stride);
 
-// The products with a single row or column, and those whose batch dimensions lie innermost: nothing in them is used twice, so
-// packing would cost more than it gains.
+// The products with a single row or column, and those whose batch dimensions lie innermost: nothing in them
+// is used twice, so packing would cost more than it gains.
 class RowProduct {
  public:
   RowProduct(const Contraction& contraction, int threads);
@@ -43,9 +43,10 @@ class RowProduct {
 
   struct Plan {
     DType dtype = DType::F32;
-    ContractionDims out, sum;  // loops over the output and over k; the inner one is the last of `sum` or of `out`
-    bool dot = false;          // the inner loop is the last of `sum`
-    std::int64_t rows = 1;     // passes of all loops over the output but the inner one
+    ContractionDims out,
+        sum;           // loops over the output and over k; the inner one is the last of `sum` or of `out`
+    bool dot = false;  // the inner loop is the last of `sum`
+    std::int64_t rows = 1;  // passes of all loops over the output but the inner one
   };
 
  private:

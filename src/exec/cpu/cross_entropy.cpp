@@ -1,8 +1,9 @@
-// Cross-entropy and its gradient for classes along the last dimension: a row is read twice forward and once backward, and
-// nothing of its size is written but the gradient.
+// Cross-entropy and its gradient for classes along the last dimension: a row is read twice forward and once
+// backward, and nothing of its size is written but the gradient.
+#include "exec/cpu/cross_entropy.h"
+
 #include <cmath>
 
-#include "exec/cpu/cross_entropy.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
 #include "exec/cpu/simd.h"
@@ -23,7 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(float));
 
 template <class T>
-void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin, std::int64_t end) {
+void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
+             std::int64_t end) {
   const hn::ScalableTag<float> d;
   const std::int64_t n = plan.length;
   for (std::int64_t r = begin; r < end; ++r) {
@@ -49,7 +51,8 @@ void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::in
 }
 
 template <class T>
-void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin, std::int64_t end) {
+void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
+              std::int64_t end) {
   const hn::ScalableTag<float> d;
   const std::int64_t n = plan.length;
   for (std::int64_t r = begin; r < end; ++r) {
@@ -58,12 +61,14 @@ void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::i
     const double log_z = rows.log_z[r], dloss = rows.dloss[r];
     const std::int64_t target = rows.targets[r];
     const bool live = rows.log_z[r] != -INFINITY, valid = live && target >= 0 && target < plan.classes;
-    const double slope = live ? dloss * ((target >= 0 && target < plan.classes) + 2 * plan.z_loss * log_z) : 0;
+    const double slope =
+        live ? dloss * ((target >= 0 && target < plan.classes) + 2 * plan.z_loss * log_z) : 0;
     const float off = valid ? static_cast<float>(dloss * plan.off) : 0.0f;
     const std::int64_t hit = valid ? target - rows.start : -1;
     float at_target = 0;  // before the row may be overwritten
     if (hit >= 0 && hit < n) at_target = widened<float>(x[hit]);
-    const auto shift = hn::Set(d, live ? rows.log_z[r] : 0.0f), factor = hn::Set(d, static_cast<float>(slope));
+    const auto shift = hn::Set(d, live ? rows.log_z[r] : 0.0f),
+               factor = hn::Set(d, static_cast<float>(slope));
     const auto level = hn::Set(d, off);
     for (std::int64_t i = 0; i < n; i += kLanes) {
       const auto p = vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
@@ -78,7 +83,8 @@ void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::i
 
 }  // namespace
 
-void cross_entropy_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin, std::int64_t end) {
+void cross_entropy_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
+                        std::int64_t end) {
   if (plan.dtype == DType::F32) {
     (rows.gradient ? backward<float> : forward<float>)(plan, rows, begin, end);
   } else {
@@ -146,12 +152,12 @@ PreparedKernel prepare_backward(const KernelSite& site) {
 
 }  // namespace
 
-const CpuKernel kCrossEntropyKernel = {.op = "cross_entropy", .supports = supports, .prepare = prepare_forward};
-const CpuKernel kCrossEntropyGradKernel = {
-    .op = "cross_entropy_grad",
-    .supports = supports,
-    .prepare = prepare_backward,
-    .in_place = [](const Call&, int in, int) { return in == 0; }};
+const CpuKernel kCrossEntropyKernel = {
+    .op = "cross_entropy", .supports = supports, .prepare = prepare_forward};
+const CpuKernel kCrossEntropyGradKernel = {.op = "cross_entropy_grad",
+                                           .supports = supports,
+                                           .prepare = prepare_backward,
+                                           .in_place = [](const Call&, int in, int) { return in == 0; }};
 
 }  // namespace tessera
 #endif

@@ -45,9 +45,13 @@ struct Operand {
   dnnl::memory::desc desc(dnnl::memory::data_type type) const { return {dims, type, strides}; }
 };
 
-ContractionDim last_of(const ContractionDims& dims) { return dims.empty() ? ContractionDim{1, 1, 1, 1} : dims.back(); }
+ContractionDim last_of(const ContractionDims& dims) {
+  return dims.empty() ? ContractionDim{1, 1, 1, 1} : dims.back();
+}
 
-bool unit(std::int64_t x, std::int64_t y) { return x == 1 || y == 1; }
+bool unit(std::int64_t x, std::int64_t y) {
+  return x == 1 || y == 1;
+}
 
 // Everything but the innermost rows, columns and k becomes a batch dimension, which takes any stride.
 bool describe(const Contraction& contraction, Operand& a, Operand& b, Operand& c) {
@@ -106,7 +110,8 @@ std::unique_ptr<DnnlProduct> DnnlProduct::make(const Contraction& contraction, i
                                                std::int64_t scratch_limit) {
   Operand a, b, c;
   if (!describe(contraction, a, b, c)) return nullptr;
-  const auto type = contraction.dtype == DType::BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  const auto type =
+      contraction.dtype == DType::BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
   const std::lock_guard lock(creation_lock());
   const Width width(threads);
   try {

@@ -9,13 +9,14 @@ namespace tessera {
 
 class DnnlProduct {
  public:
-  // True where oneDNN has instructions that gemm.h lacks (bf16 dot products), or is at least as fast (AVX-512). On AVX2 its own
-  // f32 product reaches 50-80 % of gemm.h.
+  // True where oneDNN has instructions that gemm.h lacks (bf16 dot products), or is at least as fast
+  // (AVX-512). On AVX2 its own f32 product reaches 50-80 % of gemm.h.
   static bool preferred(DType dtype);
 
-  // nullptr when oneDNN would need a copy of an operand, runs its reference loop or wants more scratch than `scratch_limit`.
-  // REQUIRES every size >= 1. Threads: any; primitives are made under one lock.
-  static std::unique_ptr<DnnlProduct> make(const Contraction& contraction, int threads, std::int64_t scratch_limit);
+  // nullptr when oneDNN would need a copy of an operand, runs its reference loop or wants more scratch than
+  // `scratch_limit`. REQUIRES every size >= 1. Threads: any; primitives are made under one lock.
+  static std::unique_ptr<DnnlProduct> make(const Contraction& contraction, int threads,
+                                           std::int64_t scratch_limit);
 
   ~DnnlProduct();
   void run(const void* a, const void* b, void* c, void* scratch);  // from one thread at a time

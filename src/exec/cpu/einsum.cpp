@@ -1,4 +1,5 @@
-// The contraction of two tensors: by oneDNN, by our own blocked product, or by plain rows where nothing is used twice.
+// The contraction of two tensors: by oneDNN, by our own blocked product, or by plain rows where nothing is
+// used twice.
 #include <algorithm>
 #include <cstring>
 
@@ -13,10 +14,12 @@ namespace {
 std::int64_t scratch_bytes(const Contraction& contraction, int threads) {
   const std::int64_t m = size_of(contraction.m), n = size_of(contraction.n), k = size_of(contraction.k);
   const DType dtype = contraction.dtype;
-  return std::max(gemm_workspace(dtype, dtype, m, n, k, threads), gemm_workspace(dtype, dtype, n, m, k, threads));
+  return std::max(gemm_workspace(dtype, m, n, k, threads), gemm_workspace(dtype, n, m, k, threads));
 }
 
-bool supports(const KernelSite& site) { return site.in[0].dtype != DType::Bool; }
+bool supports(const KernelSite& site) {
+  return site.in[0].dtype != DType::Bool;
+}
 
 std::int64_t workspace(const Call&, const std::vector<Type>& in, const std::vector<Type>& out, int threads) {
   return scratch_bytes(plan_contraction(in[0], in[1], out[0]), threads);
@@ -32,7 +35,7 @@ PreparedKernel ordered(bool swapped, Product product) {
 
 PreparedKernel blocked(const Contraction& contraction, int threads) {
   auto plan = std::make_shared<GemmPlan>();
-  plan->in = plan->out = contraction.dtype;
+  plan->dtype = contraction.dtype;
   plan->threads = threads;
   for (const ContractionDim& dim : contraction.batch) plan->batch.push_back({dim.count, dim.a, dim.b, dim.c});
   plan->a_m = index_of(contraction.m, &ContractionDim::a);
@@ -56,9 +59,8 @@ PreparedKernel prepare(const KernelSite& site) {
   const Contraction contraction = plan_contraction(a, b, c);
   if (contraction.m.empty() || contraction.n.empty()) {
     return ordered(contraction.swapped,
-                   [rows = RowProduct(contraction, site.threads)](const void* x, const void* y, void* z, void*) {
-                     rows.run(x, y, z);
-                   });
+                   [rows = RowProduct(contraction, site.threads)](const void* x, const void* y, void* z,
+                                                                  void*) { rows.run(x, y, z); });
   }
   if (DnnlProduct::preferred(contraction.dtype)) {
     const std::int64_t limit = scratch_bytes(contraction, site.threads);

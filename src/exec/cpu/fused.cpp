@@ -1,5 +1,6 @@
-// Plans and runs a fused loop: scalar code becomes a list of block instructions over registers in the first-level cache, and
-// the loop nest becomes a list of pieces, each a run of consecutive elements of the output.
+// Plans and runs a fused loop: scalar code becomes a list of block instructions over registers in the
+// first-level cache, and the loop nest becomes a list of pieces, each a run of consecutive elements of the
+// output.
 #include "exec/cpu/fused.h"
 
 #include <algorithm>
@@ -18,8 +19,8 @@ constexpr std::size_t kScratchBytes = 32 * 1024;  // registers of one thread: ab
 constexpr std::size_t kMaxBlock = 2048;           // elements
 constexpr std::size_t kGroupBytes = kLaneGroup * 8;
 constexpr std::size_t kMaxInputs = 64;
-constexpr std::int64_t kShortRow = 192;           // shorter rows are put together into one piece
-constexpr std::int64_t kWorthThreads = 32 * 1024; // elements
+constexpr std::int64_t kShortRow = 192;            // shorter rows are put together into one piece
+constexpr std::int64_t kWorthThreads = 32 * 1024;  // elements
 
 // Where a register lives. A uniform one has equal elements and is computed once per run.
 struct Register {
@@ -35,7 +36,8 @@ struct Instr {
   std::array<int, 3> operand = {-1, -1, -1};
 };
 
-// --- scalar code to block instructions -----------------------------------------------------------------------------------
+// --- scalar code to block instructions
+// -----------------------------------------------------------------------------------
 
 class Compiler {
  public:
@@ -99,14 +101,16 @@ class Compiler {
                           i.op == Scalar::NotEqual;
     TESSERA_ASSERT(b < 0 || i.op == Scalar::Select || lane(b) == operands, "scalar code mixes element types");
     const BlockInstruction run = block_instruction(i.op, operands);
-    TESSERA_ASSERT(run != nullptr, "no instruction {} on lanes {}", static_cast<int>(i.op), static_cast<int>(operands));
+    TESSERA_ASSERT(run != nullptr, "no instruction {} on lanes {}", static_cast<int>(i.op),
+                   static_cast<int>(operands));
     return push(run, compares ? Lane::I32 : operands, {a, b, c});
   }
 
   std::vector<int> names_;  // register of the scalar code -> register here
 };
 
-// Gives slots to the registers: uniform ones keep theirs, the others share by lifetime. Returns the number of blocks.
+// Gives slots to the registers: uniform ones keep theirs, the others share by lifetime. Returns the number of
+// blocks.
 int assign_slots(Compiler& program) {
   std::vector<int> last(program.registers.size(), -1);
   for (std::size_t i = 0; i < program.code.size(); ++i) {
@@ -137,13 +141,15 @@ int assign_slots(Compiler& program) {
     for (std::size_t r = 0; r < last.size(); ++r) {
       const Register& reg = program.registers[r];
       const bool dead_result = static_cast<int>(r) == program.code[i].result && last[r] < 0;
-      if (!reg.uniform && reg.slot >= 0 && (last[r] == static_cast<int>(i) || dead_result)) free.push_back(reg.slot);
+      if (!reg.uniform && reg.slot >= 0 && (last[r] == static_cast<int>(i) || dead_result))
+        free.push_back(reg.slot);
     }
   }
   return blocks;
 }
 
-// --- the loop nest -------------------------------------------------------------------------------------------------------
+// --- the loop nest
+// -------------------------------------------------------------------------------------------------------
 
 struct Loop {
   std::int64_t extent = 1;
@@ -167,7 +173,8 @@ std::vector<Loop> collapse(const FusedSpec& spec) {
       loops.push_back(std::move(loop));
     }
   }
-  if (loops.empty()) loops.push_back({1, std::vector<std::int64_t>(spec.in_strides.size() + spec.out_strides.size(), 0)});
+  if (loops.empty())
+    loops.push_back({1, std::vector<std::int64_t>(spec.in_strides.size() + spec.out_strides.size(), 0)});
   return loops;
 }
 
@@ -192,8 +199,10 @@ struct FusedLoop::Impl {
   }
   void run_uniform(void* const* in, std::byte* scratch) const;
   void run_piece(const Piece& piece, void* const* in, void* const* out, std::byte* scratch) const;
-  void execute(const Instr& instr, std::byte* scratch, const BlockOperand* inputs, void* result, std::size_t n) const;
-  BlockOperand load_input(std::size_t i, const Piece& piece, void* const* in, std::byte* scratch, std::size_t padded) const;
+  void execute(const Instr& instr, std::byte* scratch, const BlockOperand* inputs, void* result,
+               std::size_t n) const;
+  BlockOperand load_input(std::size_t i, const Piece& piece, void* const* in, std::byte* scratch,
+                          std::size_t padded) const;
   void store_output(std::size_t o, const Piece& piece, void* const* out, const std::byte* from) const;
   std::int64_t offset(std::size_t operand, std::int64_t row) const;
   Piece piece(std::int64_t index) const;
@@ -203,11 +212,11 @@ struct FusedLoop::Impl {
   std::vector<Instr> uniform_code_, code_;
   std::vector<int> results_;
   std::vector<std::pair<int, double>> constants_;
-  std::vector<Loop> loops_;       // the last one is the row
-  std::vector<bool> dense_;       // per operand: row r begins at r * length
+  std::vector<Loop> loops_;  // the last one is the row
+  std::vector<bool> dense_;  // per operand: row r begins at r * length
   std::int64_t rows_ = 1, length_ = 1, pieces_per_row_ = 1, rows_per_piece_ = 1, pieces_ = 1;
   std::size_t block_ = 0, block_at_ = 0, block_element_ = 4;
-  int direct_output_ = -1;        // the output that the last instruction may write itself
+  int direct_output_ = -1;  // the output that the last instruction may write itself
   int threads_ = 1;
 };
 
@@ -217,14 +226,16 @@ FusedLoop::Impl::Impl(const FusedSpec& spec)
   TESSERA_ASSERT(inputs <= kMaxInputs, "fused loop of {} inputs", inputs);
   std::vector<bool> uniform(inputs);
   for (std::size_t i = 0; i < inputs; ++i) {
-    uniform[i] = std::all_of(loops_.begin(), loops_.end(), [&](const Loop& loop) { return loop.stride[i] == 0; });
+    uniform[i] =
+        std::all_of(loops_.begin(), loops_.end(), [&](const Loop& loop) { return loop.stride[i] == 0; });
   }
   length_ = loops_.back().extent;
   for (std::size_t l = 0; l + 1 < loops_.size(); ++l) rows_ *= loops_[l].extent;
   for (std::size_t i = 0; i < operands; ++i) {
     bool dense = length_ == 1 || loops_.back().stride[i] == 1;
     std::int64_t step = length_;
-    for (std::size_t l = loops_.size() - 1; l-- > 0; step *= loops_[l].extent) dense = dense && loops_[l].stride[i] == step;
+    for (std::size_t l = loops_.size() - 1; l-- > 0; step *= loops_[l].extent)
+      dense = dense && loops_[l].stride[i] == step;
     dense_.push_back(dense);
   }
 
@@ -244,7 +255,8 @@ FusedLoop::Impl::Impl(const FusedSpec& spec)
   block_at_ = uniforms * kGroupBytes;
   TESSERA_ASSERT(block_at_ < kScratchBytes, "fused loop of {} constants", uniforms);
   const std::size_t room = kScratchBytes - block_at_;
-  block_ = std::min(kMaxBlock, room / (block_element_ * static_cast<std::size_t>(std::max(blocks, 1))) / kLaneGroup * kLaneGroup);
+  block_ = std::min(kMaxBlock, room / (block_element_ * static_cast<std::size_t>(std::max(blocks, 1))) /
+                                   kLaneGroup * kLaneGroup);
   TESSERA_ASSERT(block_ > 0, "fused loop of {} registers", blocks);
 
   const auto block = static_cast<std::int64_t>(block_);
@@ -256,9 +268,8 @@ FusedLoop::Impl::Impl(const FusedSpec& spec)
     pieces_ = rows_ * pieces_per_row_;
   }
   // Not when a result is an input as it stands: it may share the memory of the output.
-  const bool copies = std::any_of(results_.begin(), results_.end(), [&](int r) {
-    return registers_[static_cast<std::size_t>(r)].input >= 0;
-  });
+  const bool copies = std::any_of(results_.begin(), results_.end(),
+                                  [&](int r) { return registers_[static_cast<std::size_t>(r)].input >= 0; });
   for (std::size_t o = 0; o < out_types_.size() && !code_.empty() && !copies; ++o) {
     const bool plain = out_types_[o] != DType::BF16 && out_types_[o] != DType::Bool;
     if (plain && results_[o] == code_.back().result) direct_output_ = static_cast<int>(o);
@@ -280,12 +291,14 @@ FusedLoop::Impl::Piece FusedLoop::Impl::piece(std::int64_t index) const {
     const std::int64_t row = index * rows_per_piece_, rows = std::min(rows_per_piece_, rows_ - row);
     return {row, rows, 0, static_cast<std::size_t>(rows * length_)};
   }
-  const std::int64_t row = index / pieces_per_row_, at = index % pieces_per_row_ * static_cast<std::int64_t>(block_);
-  return {row, 1, at, static_cast<std::size_t>(std::min<std::int64_t>(static_cast<std::int64_t>(block_), length_ - at))};
+  const std::int64_t row = index / pieces_per_row_,
+                     at = index % pieces_per_row_ * static_cast<std::int64_t>(block_);
+  return {row, 1, at,
+          static_cast<std::size_t>(std::min<std::int64_t>(static_cast<std::int64_t>(block_), length_ - at))};
 }
 
-void FusedLoop::Impl::execute(const Instr& instr, std::byte* scratch, const BlockOperand* inputs, void* result,
-                              std::size_t n) const {
+void FusedLoop::Impl::execute(const Instr& instr, std::byte* scratch, const BlockOperand* inputs,
+                              void* result, std::size_t n) const {
   BlockOperand operands[3];
   for (std::size_t k = 0; k < 3 && instr.operand[k] >= 0; ++k) {
     const Register& reg = registers_[static_cast<std::size_t>(instr.operand[k])];
@@ -301,24 +314,30 @@ void FusedLoop::Impl::execute(const Instr& instr, std::byte* scratch, const Bloc
 void FusedLoop::Impl::run_uniform(void* const* in, std::byte* scratch) const {
   for (const Register& reg : registers_) {
     if (reg.uniform && reg.input >= 0) {
-      load_block(in_types_[static_cast<std::size_t>(reg.input)], in[reg.input], 0, slot(scratch, reg), kLaneGroup);
+      load_block(in_types_[static_cast<std::size_t>(reg.input)], in[reg.input], 0, slot(scratch, reg),
+                 kLaneGroup);
     }
   }
   for (const auto& [reg, value] : constants_) {
     const Register& constant = registers_[static_cast<std::size_t>(reg)];
-    const DType type = constant.lane == Lane::F32 ? DType::F32 : constant.lane == Lane::F64 ? DType::F64 : DType::I32;
+    const DType type = constant.lane == Lane::F32   ? DType::F32
+                       : constant.lane == Lane::F64 ? DType::F64
+                                                    : DType::I32;
     const float f = static_cast<float>(value);
     const auto i = static_cast<std::int32_t>(std::clamp(value, -2147483648.0, 2147483647.0));
-    const void* from = type == DType::F32 ? static_cast<const void*>(&f) : type == DType::F64 ? &value : static_cast<const void*>(&i);
+    const void* from = type == DType::F32   ? static_cast<const void*>(&f)
+                       : type == DType::F64 ? &value
+                                            : static_cast<const void*>(&i);
     load_block(type, from, 0, slot(scratch, constant), kLaneGroup);
   }
   for (const Instr& instr : uniform_code_) {
-    execute(instr, scratch, nullptr, slot(scratch, registers_[static_cast<std::size_t>(instr.result)]), kLaneGroup);
+    execute(instr, scratch, nullptr, slot(scratch, registers_[static_cast<std::size_t>(instr.result)]),
+            kLaneGroup);
   }
 }
 
-BlockOperand FusedLoop::Impl::load_input(std::size_t i, const Piece& piece, void* const* in, std::byte* scratch,
-                                         std::size_t padded) const {
+BlockOperand FusedLoop::Impl::load_input(std::size_t i, const Piece& piece, void* const* in,
+                                         std::byte* scratch, std::size_t padded) const {
   const DType type = in_types_[i];
   const std::size_t element = size_of(type);
   const auto* data = static_cast<const std::byte*>(in[i]);
@@ -335,14 +354,16 @@ BlockOperand FusedLoop::Impl::load_input(std::size_t i, const Piece& piece, void
   } else {
     const auto length = static_cast<std::size_t>(length_);
     for (std::int64_t r = 0; r < piece.rows; ++r) {
-      load_block(type, at(offset(i, piece.row + r)), step, to + static_cast<std::size_t>(r) * length * wide, length);
+      load_block(type, at(offset(i, piece.row + r)), step, to + static_cast<std::size_t>(r) * length * wide,
+                 length);
     }
   }
   std::memset(to + piece.n * wide, 0, (padded - piece.n) * wide);
   return {to, ~std::size_t{0}};
 }
 
-void FusedLoop::Impl::store_output(std::size_t o, const Piece& piece, void* const* out, const std::byte* from) const {
+void FusedLoop::Impl::store_output(std::size_t o, const Piece& piece, void* const* out,
+                                   const std::byte* from) const {
   const DType type = out_types_[o];
   const std::size_t operand = in_types_.size() + o, wide = bytes_of(lane_of(type));
   auto* data = static_cast<std::byte*>(out[o]);
@@ -354,11 +375,13 @@ void FusedLoop::Impl::store_output(std::size_t o, const Piece& piece, void* cons
   }
   const auto length = static_cast<std::size_t>(length_);
   for (std::int64_t r = 0; r < piece.rows; ++r) {
-    store_block(type, from + static_cast<std::size_t>(r) * length * wide, at(offset(operand, piece.row + r)), step, length);
+    store_block(type, from + static_cast<std::size_t>(r) * length * wide, at(offset(operand, piece.row + r)),
+                step, length);
   }
 }
 
-void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const* out, std::byte* scratch) const {
+void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const* out,
+                                std::byte* scratch) const {
   const std::size_t padded = (piece.n + kLaneGroup - 1) / kLaneGroup * kLaneGroup;
   std::array<BlockOperand, kMaxInputs> inputs;
   for (std::size_t i = 0; i < in_types_.size(); ++i) {
@@ -389,13 +412,15 @@ void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const
       load_block(type, slot(scratch, reg), 0, block, piece.n);
       store_output(o, piece, out, block);
     } else {
-      const void* from = reg.input >= 0 ? inputs[static_cast<std::size_t>(reg.input)].data : slot(scratch, reg);
+      const void* from =
+          reg.input >= 0 ? inputs[static_cast<std::size_t>(reg.input)].data : slot(scratch, reg);
       store_output(o, piece, out, static_cast<const std::byte*>(from));
     }
   }
 }
 
-void FusedLoop::Impl::run_range(void* const* in, void* const* out, std::int64_t begin, std::int64_t end) const {
+void FusedLoop::Impl::run_range(void* const* in, void* const* out, std::int64_t begin,
+                                std::int64_t end) const {
   alignas(64) static thread_local std::byte scratch[kScratchBytes];
   run_uniform(in, scratch);
   for (std::int64_t p = begin; p < end; ++p) run_piece(piece(p), in, out, scratch);
@@ -412,6 +437,8 @@ FusedLoop::~FusedLoop() = default;
 FusedLoop::FusedLoop(FusedLoop&&) noexcept = default;
 FusedLoop& FusedLoop::operator=(FusedLoop&&) noexcept = default;
 
-void FusedLoop::run(void* const* in, void* const* out) const { impl_->run(in, out); }
+void FusedLoop::run(void* const* in, void* const* out) const {
+  impl_->run(in, out);
+}
 
 }  // namespace tessera

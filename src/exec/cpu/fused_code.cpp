@@ -1,5 +1,5 @@
-// One vectorised loop per instruction and lane type. f64 calls the C library for elementary functions: it is there for tests,
-// which want accuracy.
+// One vectorised loop per instruction and lane type. f64 calls the C library for elementary functions: it is
+// there for tests, which want accuracy.
 #include "exec/cpu/fused_code.h"
 
 #include <algorithm>
@@ -29,7 +29,8 @@ HWY_INLINE const T* data(const BlockOperand& operand) {
   return static_cast<const T*>(operand.data);
 }
 
-// --- vector loops: kF is a functor of (tag, vectors...) ----------------------------------------------------------------
+// --- vector loops: kF is a functor of (tag, vectors...)
+// ----------------------------------------------------------------
 
 template <class T, class F>
 void unary_loop(const BlockOperand* in, void* result, std::size_t n) {
@@ -77,26 +78,27 @@ void select_loop(const BlockOperand* in, void* result, std::size_t n) {
   }
 }
 
-#define TESSERA_UNARY(Name, ...)                  \
-  struct Name {                                   \
-    template <class D, class V>                   \
-    HWY_INLINE V operator()(D d, V a) const {     \
-      (void)d;                                    \
-      return __VA_ARGS__;                         \
-    }                                             \
+#define TESSERA_UNARY(Name, ...)              \
+  struct Name {                               \
+    template <class D, class V>               \
+    HWY_INLINE V operator()(D d, V a) const { \
+      (void)d;                                \
+      return __VA_ARGS__;                     \
+    }                                         \
   };
-#define TESSERA_BINARY(Name, ...)                 \
-  struct Name {                                   \
-    template <class D, class V>                   \
+#define TESSERA_BINARY(Name, ...)                     \
+  struct Name {                                       \
+    template <class D, class V>                       \
     HWY_INLINE auto operator()(D d, V a, V b) const { \
-      (void)d;                                    \
-      return __VA_ARGS__;                         \
-    }                                             \
+      (void)d;                                        \
+      return __VA_ARGS__;                             \
+    }                                                 \
   };
 
 TESSERA_UNARY(Neg, hn::Neg(a))
 TESSERA_UNARY(Abs, hn::Abs(a))
-TESSERA_UNARY(Sign, keep_nan<D>(a, hn::IfThenElse(hn::Eq(a, hn::Zero(d)), hn::Zero(d), hn::CopySign(hn::Set(d, 1), a))))
+TESSERA_UNARY(Sign, keep_nan<D>(a, hn::IfThenElse(hn::Eq(a, hn::Zero(d)), hn::Zero(d),
+                                                  hn::CopySign(hn::Set(d, 1), a))))
 TESSERA_UNARY(Sqrt, hn::Sqrt(a))
 TESSERA_UNARY(Rsqrt, hn::Div(hn::Set(d, 1), hn::Sqrt(a)))
 TESSERA_UNARY(Reciprocal, hn::Div(hn::Set(d, 1), a))
@@ -122,7 +124,8 @@ TESSERA_BINARY(NotEqual, hn::Not(hn::Eq(a, b)))  // Ne is false for NaN on x86
 #undef TESSERA_UNARY
 #undef TESSERA_BINARY
 
-// --- element loops: i32, comparisons of f64, and functions that only the C library has --------------------------------------
+// --- element loops: i32, comparisons of f64, and functions that only the C library has
+// --------------------------------------
 
 template <class To, class From, class F>
 HWY_INLINE void elements1(const BlockOperand* in, void* result, std::size_t n, F f) {
@@ -138,18 +141,19 @@ HWY_INLINE void elements2(const BlockOperand* in, void* result, std::size_t n, F
   for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<To>(f(a[i & in[0].mask], b[i & in[1].mask]));
 }
 
-#define TESSERA_ELEMENT1(To, From, ...)                              \
-  [](const BlockOperand* in, void* result, std::size_t n) {          \
+#define TESSERA_ELEMENT1(To, From, ...)                                     \
+  [](const BlockOperand* in, void* result, std::size_t n) {                 \
     elements1<To, From>(in, result, n, [](From a) { return __VA_ARGS__; }); \
   }
-#define TESSERA_ELEMENT2(To, From, ...)                              \
-  [](const BlockOperand* in, void* result, std::size_t n) {          \
+#define TESSERA_ELEMENT2(To, From, ...)                                             \
+  [](const BlockOperand* in, void* result, std::size_t n) {                         \
     elements2<To, From>(in, result, n, [](From a, From b) { return __VA_ARGS__; }); \
   }
 
 HWY_INLINE std::int32_t to_i32(double x) {
   if (std::isnan(x)) return 0;
-  constexpr double kLow = std::numeric_limits<std::int32_t>::min(), kHigh = std::numeric_limits<std::int32_t>::max();
+  constexpr double kLow = std::numeric_limits<std::int32_t>::min(),
+                   kHigh = std::numeric_limits<std::int32_t>::max();
   return static_cast<std::int32_t>(std::clamp(x, kLow, kHigh));
 }
 
@@ -158,81 +162,141 @@ HWY_INLINE double floor_mod(double a, double b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-HWY_INLINE double sigmoid(double a) { return a >= 0 ? 1 / (1 + std::exp(-a)) : std::exp(a) / (1 + std::exp(a)); }
+HWY_INLINE double sigmoid(double a) {
+  return a >= 0 ? 1 / (1 + std::exp(-a)) : std::exp(a) / (1 + std::exp(a));
+}
 
 using u32 = std::uint32_t;
 using i32 = std::int32_t;
 
 BlockInstruction f32_instruction(Scalar op) {
   switch (op) {
-    case Scalar::Neg: return unary_loop<float, Neg>;
-    case Scalar::Abs: return unary_loop<float, Abs>;
-    case Scalar::Sign: return unary_loop<float, Sign>;
-    case Scalar::Sqrt: return unary_loop<float, Sqrt>;
-    case Scalar::Rsqrt: return unary_loop<float, Rsqrt>;
-    case Scalar::Reciprocal: return unary_loop<float, Reciprocal>;
-    case Scalar::Exp: return unary_loop<float, Exp>;
-    case Scalar::Expm1: return unary_loop<float, Expm1>;
-    case Scalar::Log: return unary_loop<float, Log>;
-    case Scalar::Log1p: return unary_loop<float, Log1p>;
-    case Scalar::Tanh: return unary_loop<float, Tanh>;
-    case Scalar::Sigmoid: return unary_loop<float, Sigmoid>;
-    case Scalar::Erf: return unary_loop<float, Erf>;
-    case Scalar::Floor: return unary_loop<float, Floor>;
-    case Scalar::Sin: return TESSERA_ELEMENT1(float, float, std::sin(static_cast<double>(a)));
-    case Scalar::Cos: return TESSERA_ELEMENT1(float, float, std::cos(static_cast<double>(a)));
-    case Scalar::Add: return binary_loop<float, Add>;
-    case Scalar::Sub: return binary_loop<float, Sub>;
-    case Scalar::Mul: return binary_loop<float, Mul>;
-    case Scalar::Div: return binary_loop<float, Div>;
-    case Scalar::Min: return binary_loop<float, Min>;
-    case Scalar::Max: return binary_loop<float, Max>;
+    case Scalar::Neg:
+      return unary_loop<float, Neg>;
+    case Scalar::Abs:
+      return unary_loop<float, Abs>;
+    case Scalar::Sign:
+      return unary_loop<float, Sign>;
+    case Scalar::Sqrt:
+      return unary_loop<float, Sqrt>;
+    case Scalar::Rsqrt:
+      return unary_loop<float, Rsqrt>;
+    case Scalar::Reciprocal:
+      return unary_loop<float, Reciprocal>;
+    case Scalar::Exp:
+      return unary_loop<float, Exp>;
+    case Scalar::Expm1:
+      return unary_loop<float, Expm1>;
+    case Scalar::Log:
+      return unary_loop<float, Log>;
+    case Scalar::Log1p:
+      return unary_loop<float, Log1p>;
+    case Scalar::Tanh:
+      return unary_loop<float, Tanh>;
+    case Scalar::Sigmoid:
+      return unary_loop<float, Sigmoid>;
+    case Scalar::Erf:
+      return unary_loop<float, Erf>;
+    case Scalar::Floor:
+      return unary_loop<float, Floor>;
+    case Scalar::Sin:
+      return TESSERA_ELEMENT1(float, float, std::sin(static_cast<double>(a)));
+    case Scalar::Cos:
+      return TESSERA_ELEMENT1(float, float, std::cos(static_cast<double>(a)));
+    case Scalar::Add:
+      return binary_loop<float, Add>;
+    case Scalar::Sub:
+      return binary_loop<float, Sub>;
+    case Scalar::Mul:
+      return binary_loop<float, Mul>;
+    case Scalar::Div:
+      return binary_loop<float, Div>;
+    case Scalar::Min:
+      return binary_loop<float, Min>;
+    case Scalar::Max:
+      return binary_loop<float, Max>;
     case Scalar::Pow:
       return TESSERA_ELEMENT2(float, float, std::pow(static_cast<double>(a), static_cast<double>(b)));
     // The quotient of two floats in double is exact enough for its floor.
     case Scalar::FloorDiv:
       return TESSERA_ELEMENT2(float, float, std::floor(static_cast<double>(a) / static_cast<double>(b)));
-    case Scalar::Mod: return TESSERA_ELEMENT2(float, float, floor_mod(a, b));
-    case Scalar::Less: return compare_loop<Less>;
-    case Scalar::LessEqual: return compare_loop<LessEqual>;
-    case Scalar::Equal: return compare_loop<Equal>;
-    case Scalar::NotEqual: return compare_loop<NotEqual>;
-    case Scalar::Select: return select_loop<float>;
-    default: return nullptr;
+    case Scalar::Mod:
+      return TESSERA_ELEMENT2(float, float, floor_mod(a, b));
+    case Scalar::Less:
+      return compare_loop<Less>;
+    case Scalar::LessEqual:
+      return compare_loop<LessEqual>;
+    case Scalar::Equal:
+      return compare_loop<Equal>;
+    case Scalar::NotEqual:
+      return compare_loop<NotEqual>;
+    case Scalar::Select:
+      return select_loop<float>;
+    default:
+      return nullptr;
   }
 }
 
 BlockInstruction f64_instruction(Scalar op) {
   switch (op) {
-    case Scalar::Neg: return unary_loop<double, Neg>;
-    case Scalar::Abs: return unary_loop<double, Abs>;
-    case Scalar::Sign: return unary_loop<double, Sign>;
-    case Scalar::Sqrt: return unary_loop<double, Sqrt>;
-    case Scalar::Rsqrt: return unary_loop<double, Rsqrt>;
-    case Scalar::Reciprocal: return unary_loop<double, Reciprocal>;
-    case Scalar::Exp: return TESSERA_ELEMENT1(double, double, std::exp(a));
-    case Scalar::Expm1: return TESSERA_ELEMENT1(double, double, std::expm1(a));
-    case Scalar::Log: return TESSERA_ELEMENT1(double, double, std::log(a));
-    case Scalar::Log1p: return TESSERA_ELEMENT1(double, double, std::log1p(a));
-    case Scalar::Tanh: return TESSERA_ELEMENT1(double, double, std::tanh(a));
-    case Scalar::Sigmoid: return TESSERA_ELEMENT1(double, double, sigmoid(a));
-    case Scalar::Erf: return TESSERA_ELEMENT1(double, double, std::erf(a));
-    case Scalar::Floor: return unary_loop<double, Floor>;
-    case Scalar::Sin: return TESSERA_ELEMENT1(double, double, std::sin(a));
-    case Scalar::Cos: return TESSERA_ELEMENT1(double, double, std::cos(a));
-    case Scalar::Add: return binary_loop<double, Add>;
-    case Scalar::Sub: return binary_loop<double, Sub>;
-    case Scalar::Mul: return binary_loop<double, Mul>;
-    case Scalar::Div: return binary_loop<double, Div>;
-    case Scalar::Min: return binary_loop<double, Min>;
-    case Scalar::Max: return binary_loop<double, Max>;
-    case Scalar::Pow: return TESSERA_ELEMENT2(double, double, std::pow(a, b));
-    case Scalar::FloorDiv: return TESSERA_ELEMENT2(double, double, std::floor(a / b));
-    case Scalar::Mod: return TESSERA_ELEMENT2(double, double, floor_mod(a, b));
-    case Scalar::Less: return TESSERA_ELEMENT2(i32, double, a < b);
-    case Scalar::LessEqual: return TESSERA_ELEMENT2(i32, double, a <= b);
-    case Scalar::Equal: return TESSERA_ELEMENT2(i32, double, a == b);
-    case Scalar::NotEqual: return TESSERA_ELEMENT2(i32, double, a != b);
+    case Scalar::Neg:
+      return unary_loop<double, Neg>;
+    case Scalar::Abs:
+      return unary_loop<double, Abs>;
+    case Scalar::Sign:
+      return unary_loop<double, Sign>;
+    case Scalar::Sqrt:
+      return unary_loop<double, Sqrt>;
+    case Scalar::Rsqrt:
+      return unary_loop<double, Rsqrt>;
+    case Scalar::Reciprocal:
+      return unary_loop<double, Reciprocal>;
+    case Scalar::Exp:
+      return TESSERA_ELEMENT1(double, double, std::exp(a));
+    case Scalar::Expm1:
+      return TESSERA_ELEMENT1(double, double, std::expm1(a));
+    case Scalar::Log:
+      return TESSERA_ELEMENT1(double, double, std::log(a));
+    case Scalar::Log1p:
+      return TESSERA_ELEMENT1(double, double, std::log1p(a));
+    case Scalar::Tanh:
+      return TESSERA_ELEMENT1(double, double, std::tanh(a));
+    case Scalar::Sigmoid:
+      return TESSERA_ELEMENT1(double, double, sigmoid(a));
+    case Scalar::Erf:
+      return TESSERA_ELEMENT1(double, double, std::erf(a));
+    case Scalar::Floor:
+      return unary_loop<double, Floor>;
+    case Scalar::Sin:
+      return TESSERA_ELEMENT1(double, double, std::sin(a));
+    case Scalar::Cos:
+      return TESSERA_ELEMENT1(double, double, std::cos(a));
+    case Scalar::Add:
+      return binary_loop<double, Add>;
+    case Scalar::Sub:
+      return binary_loop<double, Sub>;
+    case Scalar::Mul:
+      return binary_loop<double, Mul>;
+    case Scalar::Div:
+      return binary_loop<double, Div>;
+    case Scalar::Min:
+      return binary_loop<double, Min>;
+    case Scalar::Max:
+      return binary_loop<double, Max>;
+    case Scalar::Pow:
+      return TESSERA_ELEMENT2(double, double, std::pow(a, b));
+    case Scalar::FloorDiv:
+      return TESSERA_ELEMENT2(double, double, std::floor(a / b));
+    case Scalar::Mod:
+      return TESSERA_ELEMENT2(double, double, floor_mod(a, b));
+    case Scalar::Less:
+      return TESSERA_ELEMENT2(i32, double, a < b);
+    case Scalar::LessEqual:
+      return TESSERA_ELEMENT2(i32, double, a <= b);
+    case Scalar::Equal:
+      return TESSERA_ELEMENT2(i32, double, a == b);
+    case Scalar::NotEqual:
+      return TESSERA_ELEMENT2(i32, double, a != b);
     case Scalar::Select:
       return [](const BlockOperand* in, void* result, std::size_t n) {
         const i32* condition = data<i32>(in[0]);
@@ -242,36 +306,58 @@ BlockInstruction f64_instruction(Scalar op) {
           out[i] = condition[i & in[0].mask] != 0 ? a[i & in[1].mask] : b[i & in[2].mask];
         }
       };
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 // Sums and products wrap; division by zero gives 0 for FloorDiv and Mod.
 BlockInstruction i32_instruction(Scalar op) {
   switch (op) {
-    case Scalar::Neg: return TESSERA_ELEMENT1(u32, u32, 0u - a);
-    case Scalar::Abs: return TESSERA_ELEMENT1(u32, u32, static_cast<i32>(a) < 0 ? 0u - a : a);
-    case Scalar::Sign: return TESSERA_ELEMENT1(i32, i32, (a > 0) - (a < 0));
-    case Scalar::Floor: return TESSERA_ELEMENT1(i32, i32, a);
-    case Scalar::Add: return TESSERA_ELEMENT2(u32, u32, a + b);
-    case Scalar::Sub: return TESSERA_ELEMENT2(u32, u32, a - b);
-    case Scalar::Mul: return TESSERA_ELEMENT2(u32, u32, a * b);
-    case Scalar::Div: return TESSERA_ELEMENT2(i32, i32, to_i32(static_cast<double>(a) / b));
+    case Scalar::Neg:
+      return TESSERA_ELEMENT1(u32, u32, 0u - a);
+    case Scalar::Abs:
+      return TESSERA_ELEMENT1(u32, u32, static_cast<i32>(a) < 0 ? 0u - a : a);
+    case Scalar::Sign:
+      return TESSERA_ELEMENT1(i32, i32, (a > 0) - (a < 0));
+    case Scalar::Floor:
+      return TESSERA_ELEMENT1(i32, i32, a);
+    case Scalar::Add:
+      return TESSERA_ELEMENT2(u32, u32, a + b);
+    case Scalar::Sub:
+      return TESSERA_ELEMENT2(u32, u32, a - b);
+    case Scalar::Mul:
+      return TESSERA_ELEMENT2(u32, u32, a * b);
+    case Scalar::Div:
+      return TESSERA_ELEMENT2(i32, i32, to_i32(static_cast<double>(a) / b));
     case Scalar::FloorDiv:
       return TESSERA_ELEMENT2(i32, i32, b == 0 ? 0 : to_i32(std::floor(static_cast<double>(a) / b)));
-    case Scalar::Mod: return TESSERA_ELEMENT2(i32, i32, b == 0 ? 0 : to_i32(floor_mod(a, b)));
-    case Scalar::Min: return TESSERA_ELEMENT2(i32, i32, std::min(a, b));
-    case Scalar::Max: return TESSERA_ELEMENT2(i32, i32, std::max(a, b));
-    case Scalar::Pow: return TESSERA_ELEMENT2(i32, i32, to_i32(std::pow(static_cast<double>(a), static_cast<double>(b))));
-    case Scalar::Less: return TESSERA_ELEMENT2(i32, i32, a < b);
-    case Scalar::LessEqual: return TESSERA_ELEMENT2(i32, i32, a <= b);
-    case Scalar::Equal: return TESSERA_ELEMENT2(i32, i32, a == b);
-    case Scalar::NotEqual: return TESSERA_ELEMENT2(i32, i32, a != b);
-    case Scalar::And: return TESSERA_ELEMENT2(i32, i32, a != 0 && b != 0);
-    case Scalar::Or: return TESSERA_ELEMENT2(i32, i32, a != 0 || b != 0);
-    case Scalar::Not: return TESSERA_ELEMENT1(i32, i32, a == 0);
-    case Scalar::Select: return select_loop<std::int32_t>;
-    default: return nullptr;
+    case Scalar::Mod:
+      return TESSERA_ELEMENT2(i32, i32, b == 0 ? 0 : to_i32(floor_mod(a, b)));
+    case Scalar::Min:
+      return TESSERA_ELEMENT2(i32, i32, std::min(a, b));
+    case Scalar::Max:
+      return TESSERA_ELEMENT2(i32, i32, std::max(a, b));
+    case Scalar::Pow:
+      return TESSERA_ELEMENT2(i32, i32, to_i32(std::pow(static_cast<double>(a), static_cast<double>(b))));
+    case Scalar::Less:
+      return TESSERA_ELEMENT2(i32, i32, a < b);
+    case Scalar::LessEqual:
+      return TESSERA_ELEMENT2(i32, i32, a <= b);
+    case Scalar::Equal:
+      return TESSERA_ELEMENT2(i32, i32, a == b);
+    case Scalar::NotEqual:
+      return TESSERA_ELEMENT2(i32, i32, a != b);
+    case Scalar::And:
+      return TESSERA_ELEMENT2(i32, i32, a != 0 && b != 0);
+    case Scalar::Or:
+      return TESSERA_ELEMENT2(i32, i32, a != 0 || b != 0);
+    case Scalar::Not:
+      return TESSERA_ELEMENT1(i32, i32, a == 0);
+    case Scalar::Select:
+      return select_loop<std::int32_t>;
+    default:
+      return nullptr;
   }
 }
 
@@ -288,33 +374,48 @@ void round_to_bf16(const BlockOperand* in, void* result, std::size_t n) {
 
 BlockInstruction cast_from_f32(DType type) {
   switch (type) {
-    case DType::F32: return TESSERA_ELEMENT1(float, float, a);
-    case DType::BF16: return round_to_bf16;
-    case DType::F64: return TESSERA_ELEMENT1(double, float, a);
-    case DType::I32: return TESSERA_ELEMENT1(i32, float, to_i32(a));
-    case DType::Bool: return TESSERA_ELEMENT1(i32, float, a != 0);
+    case DType::F32:
+      return TESSERA_ELEMENT1(float, float, a);
+    case DType::BF16:
+      return round_to_bf16;
+    case DType::F64:
+      return TESSERA_ELEMENT1(double, float, a);
+    case DType::I32:
+      return TESSERA_ELEMENT1(i32, float, to_i32(a));
+    case DType::Bool:
+      return TESSERA_ELEMENT1(i32, float, a != 0);
   }
   return nullptr;
 }
 
 BlockInstruction cast_from_f64(DType type) {
   switch (type) {
-    case DType::F32: return TESSERA_ELEMENT1(float, double, a);
-    case DType::BF16: return TESSERA_ELEMENT1(float, double, static_cast<float>(bf16(static_cast<float>(a))));
-    case DType::F64: return TESSERA_ELEMENT1(double, double, a);
-    case DType::I32: return TESSERA_ELEMENT1(i32, double, to_i32(a));
-    case DType::Bool: return TESSERA_ELEMENT1(i32, double, a != 0);
+    case DType::F32:
+      return TESSERA_ELEMENT1(float, double, a);
+    case DType::BF16:
+      return TESSERA_ELEMENT1(float, double, static_cast<float>(bf16(static_cast<float>(a))));
+    case DType::F64:
+      return TESSERA_ELEMENT1(double, double, a);
+    case DType::I32:
+      return TESSERA_ELEMENT1(i32, double, to_i32(a));
+    case DType::Bool:
+      return TESSERA_ELEMENT1(i32, double, a != 0);
   }
   return nullptr;
 }
 
 BlockInstruction cast_from_i32(DType type) {
   switch (type) {
-    case DType::F32: return TESSERA_ELEMENT1(float, i32, a);
-    case DType::BF16: return TESSERA_ELEMENT1(float, i32, static_cast<float>(bf16(static_cast<float>(a))));
-    case DType::F64: return TESSERA_ELEMENT1(double, i32, a);
-    case DType::I32: return TESSERA_ELEMENT1(i32, i32, a);
-    case DType::Bool: return TESSERA_ELEMENT1(i32, i32, a != 0);
+    case DType::F32:
+      return TESSERA_ELEMENT1(float, i32, a);
+    case DType::BF16:
+      return TESSERA_ELEMENT1(float, i32, static_cast<float>(bf16(static_cast<float>(a))));
+    case DType::F64:
+      return TESSERA_ELEMENT1(double, i32, a);
+    case DType::I32:
+      return TESSERA_ELEMENT1(i32, i32, a);
+    case DType::Bool:
+      return TESSERA_ELEMENT1(i32, i32, a != 0);
   }
   return nullptr;
 }
@@ -362,32 +463,45 @@ void store_bf16(const float* from, bf16* to, std::size_t n) {
 }  // namespace
 
 BlockInstruction pick_instruction(Scalar op, Lane lane) {
-  return lane == Lane::F32 ? f32_instruction(op) : lane == Lane::F64 ? f64_instruction(op) : i32_instruction(op);
+  return lane == Lane::F32   ? f32_instruction(op)
+         : lane == Lane::F64 ? f64_instruction(op)
+                             : i32_instruction(op);
 }
 
 BlockInstruction pick_cast(Lane from, DType type) {
-  return from == Lane::F32 ? cast_from_f32(type) : from == Lane::F64 ? cast_from_f64(type) : cast_from_i32(type);
+  return from == Lane::F32   ? cast_from_f32(type)
+         : from == Lane::F64 ? cast_from_f64(type)
+                             : cast_from_i32(type);
 }
 
 void load_elements_of(DType type, const void* from, std::int64_t stride, void* to, std::size_t n) {
   switch (type) {
-    case DType::F32: return load_elements<float, float>(from, stride, to, n);
-    case DType::BF16: return load_elements<float, bf16>(from, stride, to, n);
-    case DType::F64: return load_elements<double, double>(from, stride, to, n);
-    case DType::I32: return load_elements<i32, i32>(from, stride, to, n);
-    case DType::Bool: return load_elements<i32, bool>(from, stride, to, n);
+    case DType::F32:
+      return load_elements<float, float>(from, stride, to, n);
+    case DType::BF16:
+      return load_elements<float, bf16>(from, stride, to, n);
+    case DType::F64:
+      return load_elements<double, double>(from, stride, to, n);
+    case DType::I32:
+      return load_elements<i32, i32>(from, stride, to, n);
+    case DType::Bool:
+      return load_elements<i32, bool>(from, stride, to, n);
   }
 }
 
 void store_elements_of(DType type, const void* from, void* to, std::int64_t stride, std::size_t n) {
   switch (type) {
-    case DType::F32: return store_elements<float, float>(from, to, stride, n);
+    case DType::F32:
+      return store_elements<float, float>(from, to, stride, n);
     case DType::BF16:
       if (stride == 1) return store_bf16(static_cast<const float*>(from), static_cast<bf16*>(to), n);
       return store_elements<bf16, float>(from, to, stride, n);
-    case DType::F64: return store_elements<double, double>(from, to, stride, n);
-    case DType::I32: return store_elements<i32, i32>(from, to, stride, n);
-    case DType::Bool: return store_elements<bool, i32>(from, to, stride, n);
+    case DType::F64:
+      return store_elements<double, double>(from, to, stride, n);
+    case DType::I32:
+      return store_elements<i32, i32>(from, to, stride, n);
+    case DType::Bool:
+      return store_elements<bool, i32>(from, to, stride, n);
   }
 }
 
@@ -403,9 +517,13 @@ HWY_EXPORT(pick_cast);
 HWY_EXPORT(load_elements_of);
 HWY_EXPORT(store_elements_of);
 
-BlockInstruction block_instruction(Scalar op, Lane lane) { return HWY_DYNAMIC_DISPATCH(pick_instruction)(op, lane); }
+BlockInstruction block_instruction(Scalar op, Lane lane) {
+  return HWY_DYNAMIC_DISPATCH(pick_instruction)(op, lane);
+}
 
-BlockInstruction block_cast(Lane from, DType type) { return HWY_DYNAMIC_DISPATCH(pick_cast)(from, type); }
+BlockInstruction block_cast(Lane from, DType type) {
+  return HWY_DYNAMIC_DISPATCH(pick_cast)(from, type);
+}
 
 void load_block(DType type, const void* from, std::int64_t stride, void* to, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(load_elements_of)(type, from, stride, to, n);

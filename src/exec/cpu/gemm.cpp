@@ -1,5 +1,5 @@
-// The blocked matrix product: panels of both operands are packed to the accumulator's type, and a register tile of the result
-// is summed over one block of k at a time.
+// The blocked matrix product: panels of both operands are packed to the accumulator's type, and a register
+// tile of the result is summed over one block of k at a time.
 #include "exec/cpu/gemm.h"
 
 #include <algorithm>
@@ -150,20 +150,23 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
   }
   for (int i = 0; i < kc; ++i) {
     const T* base = from + k.at(k0 + i);
-    for (int j = 0; j < kWidth; ++j) to[i * kWidth + j] = j < width ? widen<Acc>(base[free.at(f0 + j)]) : Acc(0);
+    for (int j = 0; j < kWidth; ++j)
+      to[i * kWidth + j] = j < width ? widen<Acc>(base[free.at(f0 + j)]) : Acc(0);
   }
 }
 
-// tile[kRows][kColumns] = a panel (kc x kRows) times b panel (kc x kColumns), added to c where kAdd. Rows of c lie at c[i].
+// tile[kRows][kColumns] = a panel (kc x kRows) times kc rows of b (kColumns wide, b_step apart), added to c
+// where kAdd. Rows of c lie at c[i].
 template <class Acc, bool kAdd>
-HWY_INLINE void multiply_tile(const Acc* HWY_RESTRICT a, const Acc* HWY_RESTRICT b, int kc, Acc* const* c) {
+HWY_INLINE void multiply_tile(const Acc* HWY_RESTRICT a, const Acc* HWY_RESTRICT b, std::int64_t b_step,
+                              int kc, Acc* const* c) {
   const hn::ScalableTag<Acc> d;
   using V = hn::Vec<decltype(d)>;
   V s0[kRows], s1[kRows];
 #pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i) s0[i] = s1[i] = hn::Zero(d);
   for (int k = 0; k < kc; ++k) {
-    const V b0 = hn::Load(d, b), b1 = hn::Load(d, b + kLanes<Acc>);
+    const V b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + kLanes<Acc>);
 #pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
       const V x = hn::Set(d, a[i]);
@@ -176,7 +179,7 @@ HWY_INLINE void multiply_tile(const Acc* HWY_RESTRICT a, const Acc* HWY_RESTRICT
       }
     }
     a += kRows;
-    b += kColumns<Acc>;
+    b += b_step;
   }
 #pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i) {
@@ -189,7 +192,7 @@ HWY_INLINE void multiply_tile(const Acc* HWY_RESTRICT a, const Acc* HWY_RESTRICT
   }
 }
 
-template <class T, class Acc, class Out>
+template <class T, class Acc>
 class Product {
  public:
   Product(const GemmPlan& plan, GemmBlocks blocks, void* workspace) : plan_(plan), blocks_(blocks) {
@@ -198,7 +201,7 @@ class Product {
     sums_ = b_pack_ + blocks.b_pack();
   }
 
-  void run(const T* a, const T* b, Out* c, GemmRange range) {
+  void run(const T* a, const T* b, T* c, GemmRange range) {
     const std::int64_t depth = plan_.a_k.count();
     // A result that cannot hold partial sums is kept in `sums_` until all of k is done.
     const bool apart = blocks_.apart && depth > blocks_.kc;
@@ -209,7 +212,11 @@ class Product {
         const std::int64_t m1 = std::min(m0 + m_step, range.m_end);
         for (std::int64_t k0 = 0; k0 < std::max<std::int64_t>(depth, 1); k0 += blocks_.kc) {
           const int kc = static_cast<int>(std::min<std::int64_t>(blocks_.kc, depth - k0));
-          pack<kColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
+          direct_ = nullptr;
+          if constexpr (std::is_same_v<T, Acc>) {
+            if (reads_straight(m1 - m0, n0, n1)) direct_ = b + plan_.b_n.at(n0) + plan_.b_k.at(k0);
+          }
+          if (!direct_) pack<kColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
           for (std::int64_t i0 = m0; i0 < m1; i0 += blocks_.mc) {
             const std::int64_t i1 = std::min<std::int64_t>(i0 + blocks_.mc, m1);
             pack<kRows>(a, plan_.a_m, i0, i1, plan_.a_k, k0, kc, a_pack_);
@@ -226,6 +233,13 @@ class Product {
   }
 
  private:
+  // A few rows do not repay the packing of b, if its columns lie behind each other and fill whole tiles.
+  bool reads_straight(std::int64_t rows, std::int64_t n0, std::int64_t n1) const {
+    if (rows > 2 * kGemmMaxRows || (n1 - n0) % kColumns<Acc> != 0 || !plan_.b_n.contiguous(n0, n1 - n0))
+      return false;
+    return plan_.b_k.even();
+  }
+
   template <int kWidth>
   void pack(const T* from, const GemmIndex& free, std::int64_t begin, std::int64_t end, const GemmIndex& k,
             std::int64_t k0, int kc, Acc* to) {
@@ -238,10 +252,11 @@ class Product {
 
   // The product of the packed blocks into c, or into sums_ (row-major, nc wide, from row m0).
   template <bool kApart>
-  void block(Out* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
+  void block(T* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
              std::int64_t k0, int kc) {
-    const Acc* b = b_pack_;
-    for (std::int64_t n = n0; n < n1; n += kColumns<Acc>, b += static_cast<std::int64_t>(kColumns<Acc>) * kc) {
+    const Acc* b = direct_ ? direct_ : b_pack_;
+    const std::int64_t b_panel = direct_ ? kColumns<Acc> : static_cast<std::int64_t>(kColumns<Acc>) * kc;
+    for (std::int64_t n = n0; n < n1; n += kColumns<Acc>, b += b_panel) {
       const int columns = static_cast<int>(std::min<std::int64_t>(kColumns<Acc>, n1 - n));
       const Acc* a = a_pack_;
       for (std::int64_t i = i0; i < i1; i += kRows, a += static_cast<std::int64_t>(kRows) * kc) {
@@ -257,18 +272,19 @@ class Product {
     }
   }
 
-  static void tile(const Acc* a, const Acc* b, int kc, bool add, Acc* const* row) {
+  void tile(const Acc* a, const Acc* b, int kc, bool add, Acc* const* row) const {
+    const std::int64_t step = direct_ ? plan_.b_k.at(1) : kColumns<Acc>;
     if (add) {
-      multiply_tile<Acc, true>(a, b, kc, row);
+      multiply_tile<Acc, true>(a, b, step, kc, row);
     } else {
-      multiply_tile<Acc, false>(a, b, kc, row);
+      multiply_tile<Acc, false>(a, b, step, kc, row);
     }
   }
 
-  void tile_to_result(const Acc* a, const Acc* b, int kc, bool add, Out* c, std::int64_t m, int rows,
+  void tile_to_result(const Acc* a, const Acc* b, int kc, bool add, T* c, std::int64_t m, int rows,
                       std::int64_t n, int columns) {
     const bool contiguous = plan_.c_n.contiguous(n, columns);
-    if constexpr (std::is_same_v<Out, Acc>) {
+    if constexpr (std::is_same_v<T, Acc>) {
       if (rows == kRows && columns == kColumns<Acc> && contiguous) {
         Acc* row[kRows];
         for (int r = 0; r < kRows; ++r) row[r] = c + plan_.c_m.at(m + r) + plan_.c_n.at(n);
@@ -283,19 +299,19 @@ class Product {
     for (int r = 0; r < rows; ++r) store_row(row[r], add, c + plan_.c_m.at(m + r), n, columns, contiguous);
   }
 
-  void store_row(const Acc* from, bool add, Out* row, std::int64_t n, int columns, bool contiguous) {
+  void store_row(const Acc* from, bool add, T* row, std::int64_t n, int columns, bool contiguous) {
     if (contiguous) {
-      Out* to = row + plan_.c_n.at(n);
-      for (int j = 0; j < columns; ++j) to[j] = sum_to<Out>(from[j], add, to[j]);
+      T* to = row + plan_.c_n.at(n);
+      for (int j = 0; j < columns; ++j) to[j] = sum_to(from[j], add, to[j]);
     } else {
       for (int j = 0; j < columns; ++j) {
-        Out& to = row[plan_.c_n.at(n + j)];
-        to = sum_to<Out>(from[j], add, to);
+        T& to = row[plan_.c_n.at(n + j)];
+        to = sum_to(from[j], add, to);
       }
     }
   }
 
-  void store_sums(Out* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  void store_sums(T* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
     const int columns = static_cast<int>(n1 - n0);
     const bool contiguous = plan_.c_n.contiguous(n0, columns);
     for (std::int64_t m = m0; m < m1; ++m) {
@@ -303,41 +319,46 @@ class Product {
     }
   }
 
-  template <class To>
-  static HWY_INLINE To sum_to(Acc x, bool add, To old) {
-    if constexpr (std::is_same_v<To, Acc>) {
-      return add ? static_cast<To>(x + old) : x;
+  static HWY_INLINE T sum_to(Acc x, bool add, T old) {
+    if constexpr (std::is_same_v<T, Acc>) {
+      return add ? static_cast<T>(x + old) : x;
     } else {
-      return To(x);  // partial sums never pass through a narrower type: `apart`
+      return T(x);  // partial sums never pass through a narrower type: `apart`
     }
   }
 
   const GemmPlan& plan_;
   GemmBlocks blocks_;
   Acc *a_pack_, *b_pack_, *sums_;
+  const Acc* direct_ = nullptr;  // b itself instead of its packed block
 };
 
 // i32 is summed as u32, so that overflow wraps.
-void run_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a, std::int64_t a_at,
-               const void* b, std::int64_t b_at, void* c, std::int64_t c_at, const GemmRange& range) {
-  const auto go = [&]<class T, class Acc, class Out>(T, Acc, Out) {
-    Product<T, Acc, Out>(plan, blocks, workspace)
-        .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<Out*>(c) + c_at, range);
+void run_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a,
+               std::int64_t a_at, const void* b, std::int64_t b_at, void* c, std::int64_t c_at,
+               const GemmRange& range) {
+  const auto go = [&]<class T, class Acc>(T, Acc) {
+    Product<T, Acc>(plan, blocks, workspace)
+        .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<T*>(c) + c_at,
+             range);
   };
-  switch (plan.in) {
-    case DType::F32: return go(float(), float(), float());
-    case DType::F64: return go(double(), double(), double());
-    case DType::I32: return go(std::uint32_t(), std::uint32_t(), std::uint32_t());
+  switch (plan.dtype) {
+    case DType::F32:
+      return go(float(), float());
+    case DType::F64:
+      return go(double(), double());
+    case DType::I32:
+      return go(std::uint32_t(), std::uint32_t());
     default:
-      if (plan.out == DType::F32) return go(bf16(), float(), float());
-      return go(bf16(), float(), bf16());
+      return go(bf16(), float());
   }
 }
 
 }  // namespace
 
-void gemm_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a, std::int64_t a_at,
-                const void* b, std::int64_t b_at, void* c, std::int64_t c_at, const GemmRange& range) {
+void gemm_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a,
+                std::int64_t a_at, const void* b, std::int64_t b_at, void* c, std::int64_t c_at,
+                const GemmRange& range) {
   run_range(plan, blocks, workspace, a, a_at, b, b_at, c, c_at, range);
 }
 
@@ -365,13 +386,13 @@ GemmIndex::GemmIndex(std::vector<std::int64_t> offsets) : count_(static_cast<std
   }
 }
 
-std::int64_t gemm_workspace(DType in, DType out, std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
-  return threads * GemmBlocks(in, out, m, n, k).bytes();
+std::int64_t gemm_workspace(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
+  return threads * GemmBlocks(dtype, m, n, k).bytes();
 }
 
 void gemm(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace) {
   const std::int64_t m = plan.c_m.count(), n = plan.c_n.count();
-  const GemmBlocks blocks(plan.in, plan.out, m, n, plan.a_k.count());
+  const GemmBlocks blocks(plan.dtype, m, n, plan.a_k.count());
   std::int64_t batches = 1;
   for (const GemmBatch& dim : plan.batch) batches *= dim.count;
   // Threads share whole products when there are enough of them, else parts of the longer side.

@@ -1,8 +1,8 @@
-// Matrix products of this project's own: any strides, any element type, without copies of whole operands. Operands are packed
-// block by block into the calling thread's workspace, which is where bf16 becomes f32.
+// Matrix products of this project's own: any strides, any element type, without copies of whole operands.
+// Operands are packed block by block into the calling thread's workspace, which is where bf16 becomes f32.
 //
-// oneDNN is used where it has better instructions (einsum_dnnl.h); this serves f64 and i32, machines without AVX-512 and
-// operands whose strides oneDNN does not take.
+// oneDNN is used where it has better instructions (einsum_dnnl.h); this serves f64 and i32, machines without
+// AVX-512 and operands whose strides oneDNN does not take.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@ class GemmIndex {
   std::int64_t at(std::int64_t i) const {
     return offsets_.empty() ? i * stride_ : offsets_[static_cast<std::size_t>(i)];
   }
+  bool even() const { return offsets_.empty(); }  // at(i) == i * at(1)
   // How many of the elements from `first` on lie behind each other in memory.
   std::int64_t run(std::int64_t first) const {
     if (!offsets_.empty()) return runs_[static_cast<std::size_t>(first)];
@@ -42,17 +43,17 @@ struct GemmBatch {
 
 // c[i, m, n] = sum over k of a[i, m, k] * b[i, k, n] for all i of the batch.
 struct GemmPlan {
-  DType in = DType::F32, out = DType::F32;  // F32 and F32, BF16 and BF16 or F32, F64, I32
-  std::vector<GemmBatch> batch;             // outermost first
+  DType dtype = DType::F32;      // of all three: F32, BF16, F64 or I32
+  std::vector<GemmBatch> batch;  // outermost first
   GemmIndex a_m, a_k, b_k, b_n, c_m, c_n;
   int threads = 1;
 };
 
 // Scratch bytes. The same for all strides and never more for smaller sizes.
-std::int64_t gemm_workspace(DType in, DType out, std::int64_t m, std::int64_t n, std::int64_t k, int threads);
+std::int64_t gemm_workspace(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, int threads);
 
-// REQUIRES m, n >= 1; k may be 0 (zeros). Sums in f32 (f64 for f64, wrapping for i32); rounds once to bf16. Every element is
-// summed in an order that depends on k alone.
+// REQUIRES m, n >= 1; k may be 0 (zeros). Sums in f32 (f64 for f64, wrapping for i32); rounds once to bf16.
+// Every element is summed in an order that depends on k alone.
 void gemm(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace);
 
 }  // namespace tessera

@@ -11,7 +11,8 @@ namespace tessera {
 constexpr int kGemmMaxRows = 12;
 constexpr int kGemmMaxColumnBytes = 128;
 
-// A block of A (mc x kc) stays in the second-level cache, a panel of B in the first, a block of B (kc x nc) in the third.
+// A block of A (mc x kc) stays in the second-level cache, a panel of B in the first, a block of B (kc x nc)
+// in the third.
 struct GemmBlocks {
   int kc = 256;
   std::int64_t mc = 144, nc = 1024;
@@ -19,10 +20,10 @@ struct GemmBlocks {
   bool apart = false;          // sums cannot live in the result
   std::int64_t element = 4;
 
-  GemmBlocks(DType in, DType out, std::int64_t m, std::int64_t n, std::int64_t k) {
-    element = in == DType::F64 ? 8 : 4;
-    apart = out == DType::BF16;
-    if (in == DType::F64) kc = 192, nc = 512;
+  GemmBlocks(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+    element = dtype == DType::F64 ? 8 : 4;
+    apart = dtype == DType::BF16;
+    if (dtype == DType::F64) kc = 192, nc = 512;
     if (apart) nc = 512;
     const std::int64_t panel = kGemmMaxColumnBytes / element;
     m_apart = std::min(m_apart, round_up(m, kGemmMaxRows));

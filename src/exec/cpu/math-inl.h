@@ -1,5 +1,6 @@
-// Elementary functions on vectors of f32, with the special values of the C library: NaN stays NaN, exp overflows to infinity,
-// log(0) is -infinity. Errors are at most 4 units in the last place. Included once per vector target.
+// Elementary functions on vectors of f32, with the special values of the C library: NaN stays NaN, exp
+// overflows to infinity, log(0) is -infinity. Errors are at most 4 units in the last place. Included once per
+// vector target.
 #if defined(TESSERA_EXEC_CPU_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_EXEC_CPU_MATH_INL_H
 #undef TESSERA_EXEC_CPU_MATH_INL_H
@@ -81,8 +82,9 @@ HWY_INLINE V vector_sigmoid(D d, V x) {
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V vector_erf(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
-  constexpr float kTop[] = {-2.72614225801306e-10f, 2.77068142495902e-08f,  -2.10102402082508e-06f, -5.69250639462346e-05f,
-                            -7.34990630326855e-04f, -2.95459980854025e-03f, -1.60960333262415e-02f};
+  constexpr float kTop[] = {-2.72614225801306e-10f, 2.77068142495902e-08f,  -2.10102402082508e-06f,
+                            -5.69250639462346e-05f, -7.34990630326855e-04f, -2.95459980854025e-03f,
+                            -1.60960333262415e-02f};
   constexpr float kBottom[] = {-1.45660718464996e-05f, -2.13374055278905e-04f, -1.68282697438203e-03f,
                                -7.37332916720468e-03f, -1.42647390514189e-02f};
   const V limit = hn::Set(d, 4.0f);

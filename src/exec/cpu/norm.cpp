@@ -24,7 +24,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(float));
 constexpr std::int64_t kColumns = 512;  // of the scale's gradient that are summed at once
-constexpr std::int64_t kRun = 64;       // rows that are summed before they join the total: keeps the rounding error small
+constexpr std::int64_t kRun =
+    64;  // rows that are summed before they join the total: keeps the rounding error small
 
 template <class T>
 void forward(const NormRows& rows, std::int64_t begin, std::int64_t end) {
@@ -35,7 +36,8 @@ void forward(const NormRows& rows, std::int64_t begin, std::int64_t end) {
     const T* x = static_cast<const T*>(rows.x) + r * n;
     T* y = static_cast<T*>(rows.out) + r * n;
     float mean = 0;
-    if (bias) mean = sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return read(d, x, i, n); }) / static_cast<float>(n);
+    if (bias)
+      mean = sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return read(d, x, i, n); }) / static_cast<float>(n);
     const auto centre = hn::Set(d, mean);
     const float squares = sum_row(d, n, [&](std::int64_t i) HWY_ATTR {
       const auto v = hn::Sub(read(d, x, i, n, mean), centre);
@@ -53,7 +55,8 @@ void forward(const NormRows& rows, std::int64_t begin, std::int64_t end) {
   }
 }
 
-// dx = inverse * (g - mean(g) - unit * mean(g * unit)), g = dy * scale, unit = (x - mean) * inverse; RMS norm has no mean(g).
+// dx = inverse * (g - mean(g) - unit * mean(g * unit)), g = dy * scale, unit = (x - mean) * inverse; RMS norm
+// has no mean(g).
 template <class T>
 void backward(const NormRows& rows, std::int64_t begin, std::int64_t end) {
   const hn::ScalableTag<float> d;
@@ -65,9 +68,11 @@ void backward(const NormRows& rows, std::int64_t begin, std::int64_t end) {
     T* dx = static_cast<T*>(rows.out) + r * n;
     const auto mean = hn::Set(d, centred ? rows.mean[r] : 0.0f), inverse = hn::Set(d, rows.inverse[r]);
     const auto g = [&](std::int64_t i) HWY_ATTR { return hn::Mul(read(d, dy, i, n), read(d, scale, i, n)); };
-    const auto unit = [&](std::int64_t i) HWY_ATTR { return hn::Mul(hn::Sub(read(d, x, i, n), mean), inverse); };
+    const auto unit = [&](std::int64_t i)
+                          HWY_ATTR { return hn::Mul(hn::Sub(read(d, x, i, n), mean), inverse); };
     const float count = static_cast<float>(n);
-    const float slope = sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return hn::Mul(g(i), unit(i)); }) / count;
+    const float slope =
+        sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return hn::Mul(g(i), unit(i)); }) / count;
     const float level = centred ? sum_row(d, n, g) / count : 0.0f;
     const auto a = hn::Set(d, level), b = hn::Set(d, slope);
     for (std::int64_t i = 0; i < n; i += kLanes) {
@@ -119,7 +124,9 @@ void norm_backward(const NormRows& rows, std::int64_t begin, std::int64_t end) {
 void norm_scale_gradient(const NormRows& rows, std::int64_t begin, std::int64_t end, std::int64_t count) {
   (rows.dtype == DType::F32 ? scale_gradient<float> : scale_gradient<bf16>)(rows, begin, end, count);
 }
-std::int64_t norm_column_blocks(std::int64_t length) { return (length + kColumns - 1) / kColumns; }
+std::int64_t norm_column_blocks(std::int64_t length) {
+  return (length + kColumns - 1) / kColumns;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
@@ -135,7 +142,9 @@ HWY_EXPORT(norm_column_blocks);
 
 namespace {
 
-bool is_row(const Shape& parameter, const Shape& x) { return parameter.count() == 1 && parameter[0] == x.dims().back(); }
+bool is_row(const Shape& parameter, const Shape& x) {
+  return parameter.count() == 1 && parameter[0] == x.dims().back();
+}
 
 bool supports_norm(const KernelSite& site) {
   const Shape& x = site.in[0].shape;
@@ -158,7 +167,8 @@ PreparedKernel prepare_forward(const KernelSite& site) {
   plan.dtype = site.in[0].dtype;
   plan.length = site.in[0].shape.dims().back().size;
   plan.epsilon = site.call.attrs.number("epsilon");
-  return [plan, count = site.in[0].elements() / plan.length, threads = site.threads](const KernelContext& c, void*) {
+  return [plan, count = site.in[0].elements() / plan.length, threads = site.threads](const KernelContext& c,
+                                                                                     void*) {
     NormRows rows = plan;
     rows.x = c.in[0].data, rows.scale = c.in[1].data, rows.out = c.out[0].data;
     rows.inverse_out = c.out.back().as<float>();
@@ -173,7 +183,8 @@ PreparedKernel prepare_backward(const KernelSite& site) {
   NormRows plan;
   plan.dtype = site.in[0].dtype;
   plan.length = site.in[0].shape.dims().back().size;
-  return [plan, count = site.in[0].elements() / plan.length, threads = site.threads](const KernelContext& c, void*) {
+  return [plan, count = site.in[0].elements() / plan.length, threads = site.threads](const KernelContext& c,
+                                                                                     void*) {
     const bool centred = c.in.size() == 5;
     NormRows rows = plan;
     rows.x = c.in[0].data, rows.scale = c.in[1].data, rows.dy = c.in.back().data, rows.out = c.out[0].data;
@@ -189,7 +200,8 @@ PreparedKernel prepare_scale_gradient(const KernelSite& site) {
   NormRows plan;
   plan.dtype = site.in[0].dtype;
   plan.length = site.in[0].shape.dims().back().size;
-  return [plan, count = site.in[0].elements() / plan.length, threads = site.threads](const KernelContext& c, void*) {
+  return [plan, count = site.in[0].elements() / plan.length, threads = site.threads](const KernelContext& c,
+                                                                                     void*) {
     const bool centred = c.in.size() == 4;
     NormRows rows = plan;
     rows.x = c.in[0].data, rows.dy = c.in.back().data, rows.out = c.out[0].data;
@@ -203,8 +215,12 @@ PreparedKernel prepare_scale_gradient(const KernelSite& site) {
 }
 
 // y over x, and dx over x or dy: an element is read before it is written, and rows are independent.
-bool over_x(const Call&, int in, int out) { return in == 0 && out == 0; }
-bool over_x_or_dy(const Call& call, int in, int) { return in == 0 || in + 1 == static_cast<int>(call.in.size()); }
+bool over_x(const Call&, int in, int out) {
+  return in == 0 && out == 0;
+}
+bool over_x_or_dy(const Call& call, int in, int) {
+  return in == 0 || in + 1 == static_cast<int>(call.in.size());
+}
 
 }  // namespace
 
@@ -214,8 +230,10 @@ const CpuKernel kLayerNormKernel = {
     .op = "layer_norm", .supports = supports_norm, .prepare = prepare_forward, .in_place = over_x};
 const CpuKernel kRmsNormGradKernel = {
     .op = "rms_norm_grad", .supports = supports_norm, .prepare = prepare_backward, .in_place = over_x_or_dy};
-const CpuKernel kLayerNormGradKernel = {
-    .op = "layer_norm_grad", .supports = supports_norm, .prepare = prepare_backward, .in_place = over_x_or_dy};
+const CpuKernel kLayerNormGradKernel = {.op = "layer_norm_grad",
+                                        .supports = supports_norm,
+                                        .prepare = prepare_backward,
+                                        .in_place = over_x_or_dy};
 const CpuKernel kRmsNormScaleGradKernel = {
     .op = "rms_norm_scale_grad", .supports = supports_scale_gradient, .prepare = prepare_scale_gradient};
 const CpuKernel kLayerNormScaleGradKernel = {

@@ -13,8 +13,8 @@ struct NormRows {
   double epsilon = 0;
   const void *x = nullptr, *scale = nullptr, *bias = nullptr, *dy = nullptr;
   const float *mean = nullptr, *inverse = nullptr;
-  void* out = nullptr;                               // y, dx, or the gradient of the scale
-  float *mean_out = nullptr, *inverse_out = nullptr; // forward
+  void* out = nullptr;                                // y, dx, or the gradient of the scale
+  float *mean_out = nullptr, *inverse_out = nullptr;  // forward
 };
 
 }  // namespace tessera

@@ -27,4 +27,8 @@ extern const CpuKernel kReduceMeanKernel;
 extern const CpuKernel kReduceMaxKernel;
 extern const CpuKernel kReduceMinKernel;
 
+// dropout.cpp, scatter_add.cpp
+extern const CpuKernel kDropoutKernel;
+extern const CpuKernel kScatterAddKernel;
+
 }  // namespace tessera

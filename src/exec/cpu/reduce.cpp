@@ -1,5 +1,5 @@
-// Sums, means, maxima and minima over any dimensions. Either whole rows of the input are folded into one element, or rows are
-// added up element by element; the order depends on the shape alone.
+// Sums, means, maxima and minima over any dimensions. Either whole rows of the input are folded into one
+// element, or rows are added up element by element; the order depends on the shape alone.
 #include "exec/cpu/reduce.h"
 
 #include <algorithm>
@@ -23,20 +23,32 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-constexpr std::int64_t kRun = 64;  // rows that are folded before they join the total: keeps rounding errors small
+// Rows (or elements of a row) that are folded before they join the total, which is kept in double: a long sum
+// must not drift.
+constexpr std::int64_t kRun = 64, kChunk = 2048;
+template <class F, class Acc>
+using Total = std::conditional_t<F::kAdds && std::is_same_v<Acc, float>, double, Acc>;
 
 struct SumFold {
+  static constexpr bool kAdds = true;
   template <class Acc>
-  static constexpr Acc identity() { return 0; }
+  static constexpr Acc identity() {
+    return 0;
+  }
   template <class D, class V>
-  HWY_INLINE V operator()(D, V a, V b) const { return hn::Add(a, b); }
+  HWY_INLINE V operator()(D, V a, V b) const {
+    return hn::Add(a, b);
+  }
   template <class Acc>
-  Acc one(Acc a, Acc b) const { return static_cast<Acc>(a + b); }
+  Acc one(Acc a, Acc b) const {
+    return static_cast<Acc>(a + b);
+  }
 };
 
 // kSign 1: maximum, -1: minimum. The first of equals stays; NaN wins.
 template <int kSign>
 struct ExtremeFold {
+  static constexpr bool kAdds = false;
   template <class Acc>
   static constexpr Acc identity() {
     using Limits = std::numeric_limits<Acc>;
@@ -49,7 +61,9 @@ struct ExtremeFold {
     return hn::IfThenElse(hn::Or(better, hn::Not(hn::Eq(b, b))), b, a);
   }
   template <class Acc>
-  Acc one(Acc a, Acc b) const { return b != b || (kSign > 0 ? b > a : b < a) ? b : a; }
+  Acc one(Acc a, Acc b) const {
+    return b != b || (kSign > 0 ? b > a : b < a) ? b : a;
+  }
 };
 
 // Calls f(offset) for all combinations of loops but the last `skip`.
@@ -107,10 +121,10 @@ At locate(const std::vector<ReduceLoop>& loops, std::size_t count, std::int64_t 
   return at;
 }
 
-template <class T, class Acc>
-T finish(const ReducePlan& plan, Acc x) {
-  if constexpr (std::is_floating_point_v<Acc>) {
-    if (plan.divisor != 0) return narrowed<T>(static_cast<Acc>(x / plan.divisor));
+template <class T, class Sum>
+T finish(const ReducePlan& plan, Sum x) {
+  if constexpr (std::is_same_v<Sum, double>) {
+    if (plan.divisor != 0) x /= plan.divisor;
   }
   return narrowed<T>(x);
 }
@@ -121,8 +135,14 @@ void fold_along(const ReducePlan& plan, F fold, const T* in, T* out, std::int64_
   const std::int64_t n = plan.reduced.back().count;
   for (std::int64_t item = begin; item < end; ++item) {
     const At at = locate(plan.kept, plan.kept.size(), item);
-    Acc total = F::template identity<Acc>();
-    for_each(plan.reduced, 1, [&](std::int64_t from) { total = fold.one(total, fold_row<Acc>(fold, in + at.in + from, n)); });
+    using Sum = Total<F, Acc>;
+    Sum total = F::template identity<Sum>();
+    for_each(plan.reduced, 1, [&](std::int64_t from) {
+      for (std::int64_t i = 0; i < n; i += kChunk) {
+        const Acc part = fold_row<Acc>(fold, in + at.in + from + i, std::min(kChunk, n - i));
+        total = fold.one(total, static_cast<Sum>(part));
+      }
+    });
     out[at.out] = finish<T>(plan, total);
   }
 }
@@ -134,20 +154,23 @@ void fold_across(const ReducePlan& plan, F fold, const T* in, T* out, std::int64
   constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(Acc));
   const ReduceLoop row = plan.kept.back();
   const std::int64_t blocks = (row.count + kReduceColumns - 1) / kReduceColumns;
-  alignas(64) Acc total[kReduceColumns], run[kReduceColumns];
+  using Sum = Total<F, Acc>;
+  Sum total[kReduceColumns];
+  alignas(64) Acc run[kReduceColumns];
   for (std::int64_t item = begin; item < end; ++item) {
     const At at = locate(plan.kept, plan.kept.size() - 1, item / blocks);
     const std::int64_t c0 = item % blocks * kReduceColumns, n = std::min(kReduceColumns, row.count - c0);
-    std::fill_n(total, kReduceColumns, F::template identity<Acc>());
+    std::fill_n(total, kReduceColumns, F::template identity<Sum>());
     std::fill_n(run, kReduceColumns, F::template identity<Acc>());
     std::int64_t rows = 0;
     const auto join = [&] {
-      for (std::int64_t i = 0; i < n; ++i) total[i] = fold.one(total[i], run[i]);
+      for (std::int64_t i = 0; i < n; ++i) total[i] = fold.one(total[i], static_cast<Sum>(run[i]));
       std::fill_n(run, n, F::template identity<Acc>());
     };
     for_each(plan.reduced, 0, [&](std::int64_t from) HWY_ATTR {
       const T* x = in + at.in + from + c0;
-      for (std::int64_t i = 0; i < n; i += kLanes) hn::Store(fold(d, hn::Load(d, run + i), read(d, x, i, n)), d, run + i);
+      for (std::int64_t i = 0; i < n; i += kLanes)
+        hn::Store(fold(d, hn::Load(d, run + i), read(d, x, i, n)), d, run + i);
       if (++rows % kRun == 0) join();
     });
     join();
@@ -167,10 +190,14 @@ void typed(const ReducePlan& plan, F fold, const void* in, void* out, std::int64
 template <class F>
 void folded(const ReducePlan& plan, F fold, const void* in, void* out, std::int64_t begin, std::int64_t end) {
   switch (plan.dtype) {
-    case DType::F32: return typed<float, float>(plan, fold, in, out, begin, end);
-    case DType::BF16: return typed<bf16, float>(plan, fold, in, out, begin, end);
-    case DType::F64: return typed<double, double>(plan, fold, in, out, begin, end);
-    default: break;
+    case DType::F32:
+      return typed<float, float>(plan, fold, in, out, begin, end);
+    case DType::BF16:
+      return typed<bf16, float>(plan, fold, in, out, begin, end);
+    case DType::F64:
+      return typed<double, double>(plan, fold, in, out, begin, end);
+    default:
+      break;
   }
   // Sums wrap, so they are taken without a sign.
   using Integer = std::conditional_t<std::is_same_v<F, SumFold>, std::uint32_t, std::int32_t>;
@@ -181,9 +208,12 @@ void folded(const ReducePlan& plan, F fold, const void* in, void* out, std::int6
 
 void reduce_items(const ReducePlan& plan, const void* in, void* out, std::int64_t begin, std::int64_t end) {
   switch (plan.fold) {
-    case Fold::Sum: return folded(plan, SumFold(), in, out, begin, end);
-    case Fold::Max: return folded(plan, ExtremeFold<1>(), in, out, begin, end);
-    case Fold::Min: return folded(plan, ExtremeFold<-1>(), in, out, begin, end);
+    case Fold::Sum:
+      return folded(plan, SumFold(), in, out, begin, end);
+    case Fold::Max:
+      return folded(plan, ExtremeFold<1>(), in, out, begin, end);
+    case Fold::Min:
+      return folded(plan, ExtremeFold<-1>(), in, out, begin, end);
   }
 }
 
@@ -200,7 +230,8 @@ namespace {
 
 void add_loop(std::vector<ReduceLoop>& loops, const ReduceLoop& loop) {
   if (loop.count == 1) return;
-  if (!loops.empty() && loops.back().in == loop.in * loop.count && loops.back().out == loop.out * loop.count) {
+  if (!loops.empty() && loops.back().in == loop.in * loop.count &&
+      loops.back().out == loop.out * loop.count) {
     loops.back() = {loops.back().count * loop.count, loop.in, loop.out};
   } else {
     loops.push_back(loop);
@@ -249,7 +280,8 @@ PreparedKernel prepare(const KernelSite& site) {
 }  // namespace
 
 const CpuKernel kReduceSumKernel = {.op = "reduce_sum", .supports = supports, .prepare = prepare<Fold::Sum>};
-const CpuKernel kReduceMeanKernel = {.op = "reduce_mean", .supports = supports, .prepare = prepare<Fold::Sum, true>};
+const CpuKernel kReduceMeanKernel = {
+    .op = "reduce_mean", .supports = supports, .prepare = prepare<Fold::Sum, true>};
 const CpuKernel kReduceMaxKernel = {.op = "reduce_max", .supports = supports, .prepare = prepare<Fold::Max>};
 const CpuKernel kReduceMinKernel = {.op = "reduce_min", .supports = supports, .prepare = prepare<Fold::Min>};
 

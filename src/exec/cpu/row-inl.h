@@ -1,5 +1,5 @@
-// Reading and writing rows vector by vector. The last, partial vector goes through a small buffer, so that it runs the same
-// vector code as the others. Included once per vector target.
+// Reading and writing rows vector by vector. The last, partial vector goes through a small buffer, so that it
+// runs the same vector code as the others. Included once per vector target.
 #if defined(TESSERA_EXEC_CPU_ROW_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_EXEC_CPU_ROW_INL_H
 #undef TESSERA_EXEC_CPU_ROW_INL_H
@@ -38,7 +38,8 @@ HWY_INLINE void write(D d, V x, T* row, std::int64_t i, std::int64_t n) {
   for (std::int64_t k = 0; i + k < n; ++k) row[i + k] = narrowed<T>(part[k]);
 }
 
-// f(i, sums) for every vector position i of a row of n elements, with four sums in turn, which are then added up.
+// f(i, sums) for every vector position i of a row of n elements, with four sums in turn, which are then added
+// up.
 template <class D, class F>
 HWY_INLINE hwy::HWY_NAMESPACE::TFromD<D> sum_row(D d, std::int64_t n, F f) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -55,7 +56,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::TFromD<D> sum_row(D d, std::int64_t n, F f) {
   return sum_lanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-// The maximum of a row of f32 or bf16, at least the lowest finite float; NaN is left to whoever computes with the row.
+// The maximum of a row of f32 or bf16, at least the lowest finite float; NaN is left to whoever computes with
+// the row.
 template <class D, class T>
 HWY_INLINE float max_row(D d, const T* row, std::int64_t n) {
   namespace hn = hwy::HWY_NAMESPACE;

@@ -1,4 +1,5 @@
-// Products without reuse: for every element of the output a dot product, or a row of the output that is added up over k.
+// Products without reuse: for every element of the output a dot product, or a row of the output that is added
+// up over k.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -51,9 +52,8 @@ Acc dot(const T* a, std::int64_t a_step, const T* b, std::int64_t b_step, std::i
   std::int64_t i = 0;
   if (a_step <= 1 && b_step <= 1 && n >= lanes) {
     auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-    const auto at = [&](const T* p, std::int64_t step, std::int64_t k) HWY_ATTR {
-      return step == 0 ? hn::Set(d, widened<Acc>(*p)) : load(d, p + k);
-    };
+    const auto at = [&](const T* p, std::int64_t step, std::int64_t k)
+                        HWY_ATTR { return step == 0 ? hn::Set(d, widened<Acc>(*p)) : load(d, p + k); };
     const auto product = [&](std::int64_t k) HWY_ATTR { return hn::Mul(at(a, a_step, k), at(b, b_step, k)); };
     for (; i + 4 * lanes <= n; i += 4 * lanes) {
       s0 = hn::Add(s0, product(i));
@@ -64,13 +64,15 @@ Acc dot(const T* a, std::int64_t a_step, const T* b, std::int64_t b_step, std::i
     for (; i + lanes <= n; i += lanes) s0 = hn::Add(s0, product(i));
     total = sum_lanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
   }
-  for (; i < n; ++i) total = static_cast<Acc>(total + widened<Acc>(a[i * a_step]) * widened<Acc>(b[i * b_step]));
+  for (; i < n; ++i)
+    total = static_cast<Acc>(total + widened<Acc>(a[i * a_step]) * widened<Acc>(b[i * b_step]));
   return total;
 }
 
 // sums[i] += a[i] * b[i].
 template <class Acc, class T>
-void add_products(const T* a, std::int64_t a_step, const T* b, std::int64_t b_step, std::int64_t n, Acc* sums) {
+void add_products(const T* a, std::int64_t a_step, const T* b, std::int64_t b_step, std::int64_t n,
+                  Acc* sums) {
   const hn::ScalableTag<Acc> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
@@ -103,7 +105,8 @@ At locate(const ContractionDims& dims, std::size_t loops, std::int64_t row) {
 }
 
 template <class T, class Acc>
-void dot_rows(const RowProduct::Plan& plan, const T* a, const T* b, T* c, std::int64_t begin, std::int64_t end) {
+void dot_rows(const RowProduct::Plan& plan, const T* a, const T* b, T* c, std::int64_t begin,
+              std::int64_t end) {
   const ContractionDim inner = plan.sum.empty() ? ContractionDim{} : plan.sum.back();
   for (std::int64_t row = begin; row < end; ++row) {
     const At at = locate(plan.out, plan.out.size(), row);
@@ -116,7 +119,8 @@ void dot_rows(const RowProduct::Plan& plan, const T* a, const T* b, T* c, std::i
 }
 
 template <class T, class Acc>
-void sum_rows(const RowProduct::Plan& plan, const T* a, const T* b, T* c, std::int64_t begin, std::int64_t end) {
+void sum_rows(const RowProduct::Plan& plan, const T* a, const T* b, T* c, std::int64_t begin,
+              std::int64_t end) {
   const ContractionDim inner = plan.out.back();
   alignas(64) Acc sums[kBlock];
   for (std::int64_t row = begin; row < end; ++row) {
@@ -146,10 +150,14 @@ void typed_rows(const RowProduct::Plan& plan, const void* a, const void* b, void
 void row_product(const RowProduct::Plan& plan, const void* a, const void* b, void* c, std::int64_t begin,
                  std::int64_t end) {
   switch (plan.dtype) {
-    case DType::F32: return typed_rows<float, float>(plan, a, b, c, begin, end);
-    case DType::BF16: return typed_rows<bf16, float>(plan, a, b, c, begin, end);
-    case DType::F64: return typed_rows<double, double>(plan, a, b, c, begin, end);
-    default: return typed_rows<std::uint32_t, std::uint32_t>(plan, a, b, c, begin, end);
+    case DType::F32:
+      return typed_rows<float, float>(plan, a, b, c, begin, end);
+    case DType::BF16:
+      return typed_rows<bf16, float>(plan, a, b, c, begin, end);
+    case DType::F64:
+      return typed_rows<double, double>(plan, a, b, c, begin, end);
+    default:
+      return typed_rows<std::uint32_t, std::uint32_t>(plan, a, b, c, begin, end);
   }
 }
 

@@ -1,4 +1,5 @@
-// What the kernels over rows share: rows lie behind each other in memory and are dealt out to threads in order.
+// What the kernels over rows share: rows lie behind each other in memory and are dealt out to threads in
+// order.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,9 @@ void over_rows(std::int64_t rows, int threads, F f) {
   }
 }
 
-inline bool is_half_or_single(DType type) { return type == DType::F32 || type == DType::BF16; }
+inline bool is_half_or_single(DType type) {
+  return type == DType::F32 || type == DType::BF16;
+}
 
 // True when `dim` is the last dimension, so that its rows are contiguous.
 inline bool is_last(const Shape& shape, std::string_view dim) {

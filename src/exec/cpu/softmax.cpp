@@ -55,7 +55,8 @@ void log_softmax_row(const T* x, T* y, std::int64_t n) {
 template <class T>
 void softmax_grad_row(const T* y, const T* dy, T* dx, std::int64_t n) {
   const hn::ScalableTag<float> d;
-  const float sum = sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return hn::Mul(read(d, y, i, n), read(d, dy, i, n)); });
+  const float sum =
+      sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return hn::Mul(read(d, y, i, n), read(d, dy, i, n)); });
   const auto level = hn::Set(d, sum);
   for (std::int64_t i = 0; i < n; i += kLanes) {
     write(d, hn::Mul(read(d, y, i, n), hn::Sub(read(d, dy, i, n), level)), dx, i, n);
@@ -63,16 +64,22 @@ void softmax_grad_row(const T* y, const T* dy, T* dx, std::int64_t n) {
 }
 
 template <class T>
-void typed_rows(RowOp op, const void* in, const void* in2, void* out, std::int64_t begin, std::int64_t end, std::int64_t n,
-                float* scratch) {
+void typed_rows(RowOp op, const void* in, const void* in2, void* out, std::int64_t begin, std::int64_t end,
+                std::int64_t n, float* scratch) {
   const hn::ScalableTag<float> d;
   for (std::int64_t r = begin; r < end; ++r) {
     const T* x = static_cast<const T*>(in) + r * n;
     T* y = static_cast<T*>(out) + (op == RowOp::LogSumExp ? r : r * n);
     switch (op) {
-      case RowOp::Softmax: softmax_row(x, y, n, scratch); break;
-      case RowOp::LogSoftmax: log_softmax_row(x, y, n); break;
-      case RowOp::SoftmaxGrad: softmax_grad_row(x, static_cast<const T*>(in2) + r * n, y, n); break;
+      case RowOp::Softmax:
+        softmax_row(x, y, n, scratch);
+        break;
+      case RowOp::LogSoftmax:
+        log_softmax_row(x, y, n);
+        break;
+      case RowOp::SoftmaxGrad:
+        softmax_grad_row(x, static_cast<const T*>(in2) + r * n, y, n);
+        break;
       case RowOp::LogSumExp: {
         const float max = max_row(d, x, n);
         *y = T(std::log(sum_exp<false>(x, max, n, nullptr)) + max);
@@ -83,8 +90,8 @@ void typed_rows(RowOp op, const void* in, const void* in2, void* out, std::int64
 
 }  // namespace
 
-void softmax_rows(RowOp op, DType dtype, const void* in, const void* in2, void* out, std::int64_t begin, std::int64_t end,
-                  std::int64_t n, float* scratch) {
+void softmax_rows(RowOp op, DType dtype, const void* in, const void* in2, void* out, std::int64_t begin,
+                  std::int64_t end, std::int64_t n, float* scratch) {
   (dtype == DType::F32 ? typed_rows<float> : typed_rows<bf16>)(op, in, in2, out, begin, end, n, scratch);
 }
 
@@ -116,22 +123,29 @@ PreparedKernel prepare(const KernelSite& site) {
     const void* second = c.in.size() > 1 ? c.in[1].data : nullptr;
     over_rows(rows, threads, [&](std::int64_t begin, std::int64_t end, int part) {
       HWY_DYNAMIC_DISPATCH(softmax_rows)
-      (kOp, dtype, c.in[0].data, second, c.out[0].data, begin, end, n, static_cast<float*>(scratch) + part * n);
+      (kOp, dtype, c.in[0].data, second, c.out[0].data, begin, end, n,
+       static_cast<float*>(scratch) + part * n);
     });
   };
 }
 
-bool always(const Call&, int, int) { return true; }
+bool always(const Call&, int, int) {
+  return true;
+}
 
 }  // namespace
 
-const CpuKernel kSoftmaxKernel = {
-    .op = "softmax", .supports = supports, .workspace = workspace, .prepare = prepare<RowOp::Softmax>, .in_place = always};
+const CpuKernel kSoftmaxKernel = {.op = "softmax",
+                                  .supports = supports,
+                                  .workspace = workspace,
+                                  .prepare = prepare<RowOp::Softmax>,
+                                  .in_place = always};
 const CpuKernel kLogSoftmaxKernel = {
     .op = "log_softmax", .supports = supports, .prepare = prepare<RowOp::LogSoftmax>, .in_place = always};
 const CpuKernel kSoftmaxGradKernel = {
     .op = "softmax_grad", .supports = supports, .prepare = prepare<RowOp::SoftmaxGrad>, .in_place = always};
-const CpuKernel kLogSumExpKernel = {.op = "log_sum_exp", .supports = supports, .prepare = prepare<RowOp::LogSumExp>};
+const CpuKernel kLogSumExpKernel = {
+    .op = "log_sum_exp", .supports = supports, .prepare = prepare<RowOp::LogSumExp>};
 
 }  // namespace tessera
 #endif

@@ -24,6 +24,8 @@ constexpr std::array kKernels = {
     &kReduceMeanKernel,
     &kReduceMaxKernel,
     &kReduceMinKernel,
+    &kDropoutKernel,
+    &kScatterAddKernel,
 };
 
 }  // namespace

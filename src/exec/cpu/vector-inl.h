@@ -1,5 +1,5 @@
-// Vector helpers shared by the kernels: loads and stores that convert bf16, sums over lanes in a fixed order. Included once per
-// vector target (Highway's convention for such headers).
+// Vector helpers shared by the kernels: loads and stores that convert bf16, sums over lanes in a fixed order.
+// Included once per vector target (Highway's convention for such headers).
 #if defined(TESSERA_EXEC_CPU_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_EXEC_CPU_VECTOR_INL_H
 #undef TESSERA_EXEC_CPU_VECTOR_INL_H
@@ -52,7 +52,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const T* from) {
   }
 }
 
-// Rounds lanes of f32 to the nearest bf16, ties to even, NaN stays NaN; the result keeps the upper half of each lane.
+// Rounds lanes of f32 to the nearest bf16, ties to even, NaN stays NaN; the result keeps the upper half of
+// each lane.
 template <class D, class V>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Rebind<std::uint32_t, D>> bf16_bits(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kMaxInstructions = 160, kMaxValues = 24;
+constexpr std::size_t kMaxInstructions = 160, kMaxInputs = 32;
 constexpr int kReach =
     24;  // steps that lie between a group and one that joins it, at most: keeps lifetimes as they were
 
@@ -64,20 +64,42 @@ class Fuser {
   }
 
   void join(int s) {
-    const ScalarCode code = step(s).call.op->scalar(step(s).call);
+    const std::size_t instructions = step(s).call.op->scalar(step(s).call).code.size() + 1;
     for (int g = static_cast<int>(groups_.size()) - 1; g >= 0; --g) {
       Group& group = groups_[static_cast<std::size_t>(g)];
+      if (group.members.empty()) continue;
       if (s - group.members.back() > kReach) break;
-      if (!fits(group, s, code.code.size() + 1)) continue;
+      if (!fits(group, s, instructions)) continue;
       if (!can_move_up(group, s)) {
-        if (!can_draw_down(group, s)) continue;
+        if (!can_draw_down(group, s, s)) continue;
         group.place = s;
       }
-      add(g, s, code.code.size() + 1);
+      add(g, s, instructions);
+      merge_makers(g, s);
       return;
     }
     groups_.push_back({{}, s, 0, {}, {}});
-    add(static_cast<int>(groups_.size()) - 1, s, code.code.size() + 1);
+    add(static_cast<int>(groups_.size()) - 1, s, instructions);
+  }
+
+  // Other groups that make what `s` reads are drawn down to its group and become part of it.
+  void merge_makers(int g, int s) {
+    for (int id : step(s).in) {
+      const auto maker = made_by_.find(base_of(id));
+      if (maker == made_by_.end() || group_of_[static_cast<std::size_t>(maker->second)] < 0) continue;
+      const int h = group_of_[static_cast<std::size_t>(maker->second)];
+      if (h == g) continue;
+      Group &into = groups_[static_cast<std::size_t>(g)], &from = groups_[static_cast<std::size_t>(h)];
+      if (!same_loop(from, s) || !small_enough(into, from.instructions, inputs_of(from))) continue;
+      if (!reads_as_made(from, into) || !can_draw_down(from, into.place, s, &into)) continue;
+      into.members.insert(into.members.end(), from.members.begin(), from.members.end());
+      std::sort(into.members.begin(), into.members.end());
+      into.instructions += from.instructions;
+      into.reads.insert(from.reads.begin(), from.reads.end());
+      into.makes.insert(from.makes.begin(), from.makes.end());
+      for (int member : from.members) group_of_[static_cast<std::size_t>(member)] = g;
+      from = {};
+    }
   }
 
   void add(int g, int s, std::size_t instructions) {
@@ -89,24 +111,43 @@ class Fuser {
     group_of_[static_cast<std::size_t>(s)] = g;
   }
 
-  // The same loop, and a reason to share it: a value of the group, or a whole input that both read.
-  bool fits(const Group& group, int s, std::size_t instructions) const {
+  bool same_loop(const Group& group, int s) const {
     const Step& first = step(group.members.front());
     const ProgramValue &mine = value(step(s).out[0]), &theirs = value(first.out[0]);
-    if (step(s).region != first.region || !(mine.type.shape == theirs.type.shape)) return false;
-    if (!same_placement(program_.mesh, mine.type.shape, mine.placement, theirs.placement)) return false;
-    if (group.instructions + instructions > kMaxInstructions) return false;
-    if (group.reads.size() + group.makes.size() + step(s).in.size() > kMaxValues) return false;
+    return step(s).region == first.region && mine.type.shape == theirs.type.shape &&
+           same_placement(program_.mesh, mine.type.shape, mine.placement, theirs.placement);
+  }
+
+  static bool small_enough(const Group& group, std::size_t instructions, std::size_t inputs) {
+    return group.instructions + instructions <= kMaxInstructions && inputs_of(group) + inputs <= kMaxInputs;
+  }
+  static std::size_t inputs_of(const Group& group) {
+    return static_cast<std::size_t>(std::count_if(group.reads.begin(), group.reads.end(),
+                                                  [&](int read) { return group.makes.count(read) == 0; }));
+  }
+
+  // Through a view with other dimensions a step reads other elements than its own.
+  bool reads_as_made(const Group& makers, int s) const {
+    return std::all_of(step(s).in.begin(), step(s).in.end(), [&](int id) {
+      const int base = base_of(id);
+      return makers.makes.count(base) == 0 || value(id).type.shape == value(base).type.shape;
+    });
+  }
+  bool reads_as_made(const Group& makers, const Group& readers) const {
+    return std::all_of(readers.members.begin(), readers.members.end(),
+                       [&](int s) { return reads_as_made(makers, s); });
+  }
+
+  // The same loop, and a reason to share it: a value of the group, or a whole input that both read.
+  bool fits(const Group& group, int s, std::size_t instructions) const {
+    if (!same_loop(group, s) || !small_enough(group, instructions, step(s).in.size())) return false;
+    if (!reads_as_made(group, s)) return false;
+    const Shape& loop = value(step(s).out[0]).type.shape;
     bool follows = false, shares = false;
     for (int id : step(s).in) {
-      const int base = base_of(id);
-      const bool whole = value(id).type.shape == mine.type.shape;
-      if (group.makes.count(base) != 0) {
-        // Through a view with other dimensions it would read other elements than its own.
-        if (!(value(id).type.shape == value(base).type.shape)) return false;
-        follows = true;
-      }
-      shares = shares || (whole && group.reads.count(base) != 0);
+      const bool whole = value(id).type.shape == loop;
+      follows = follows || group.makes.count(base_of(id)) != 0;
+      shares = shares || (whole && group.reads.count(base_of(id)) != 0);
     }
     return follows || (shares && next_to(group, s));
   }
@@ -130,22 +171,25 @@ class Fuser {
     });
   }
 
-  // Nothing before `s` reads what the group makes, and no variable that it reads is assigned before `s`.
-  bool can_draw_down(const Group& group, int s) const {
+  // Nothing up to `to` reads what the group makes but `s` and the group `with`, and no variable that it reads
+  // is assigned before. What `s` reads stands before it, unless a group that makes it was drawn down further.
+  bool can_draw_down(const Group& group, int to, int s, const Group* with = nullptr) const {
+    const auto inside = [&](const Group& g, int reader) {
+      return std::find(g.members.begin(), g.members.end(), reader) != g.members.end();
+    };
     for (int made : group.makes) {
       const auto it = readers_.find(made);
       if (it == readers_.end()) continue;
       for (int reader : it->second) {
-        const bool member =
-            std::find(group.members.begin(), group.members.end(), reader) != group.members.end();
-        if (!member && reader != s && place(reader) <= s) return false;
+        if (reader == s || inside(group, reader) || (with != nullptr && inside(*with, reader))) continue;
+        if (place(reader) <= to) return false;
       }
     }
     for (int read : group.reads) {
       const auto it = assigns_.find(read);
-      if (it != assigns_.end() && it->second < s) return false;
+      if (it != assigns_.end() && it->second < to) return false;
     }
-    // What `s` reads lies before it, unless a group that makes it was drawn down further.
+    if (with != nullptr) return group.place < to;
     return std::all_of(step(s).in.begin(), step(s).in.end(), [&](int id) {
       const auto maker = made_by_.find(base_of(id));
       return maker == made_by_.end() || group.makes.count(base_of(id)) != 0 || place(maker->second) < s;

@@ -1,0 +1,149 @@
+// The fusion pass: fewer steps, the same bits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tessera/ops.h"
+#include "tessera/session.h"
+
+namespace tessera {
+namespace {
+
+Array values(const Shape& shape, DType dtype, double scale) {
+  Array array({shape, dtype});
+  for (std::int64_t i = 0; i < array.elements(); ++i)
+    array.set(i, scale * static_cast<double>((i * 37 + 11) % 101 - 50));
+  return array;
+}
+
+int count(const Program& program, Step::Kind kind) {
+  return static_cast<int>(std::count_if(program.steps.begin(), program.steps.end(),
+                                        [&](const Step& s) { return s.kind == kind; }));
+}
+
+struct Outcome {
+  std::vector<Array> fetched;
+  Program program;
+};
+
+Outcome run(const Graph& graph, const std::vector<Tensor>& targets, const FeedMap& feeds, const char* mesh,
+            const char* layout, bool fused) {
+  SessionOptions options;
+  if (!fused) options.lower.without.insert("fuse");
+  Session session(graph, Mesh::parse(mesh), Layout::parse(layout), options);
+  const int id = session.compile(targets);
+  const Results results = session.run(id, feeds);
+  Outcome outcome{{}, session.program(id)};
+  std::size_t fetch = 0;
+  for (const Tensor& target : targets) {
+    if (graph.node(target.node()).op != &kAssignOp) outcome.fetched.push_back(results.gather(fetch++));
+  }
+  for (const std::string& name : session.store().names())
+    outcome.fetched.push_back(session.store().read(name));
+  return outcome;
+}
+
+// Both programs on three meshes: equal bits. Returns the fused program of one rank.
+Program expect_same_bits(const Graph& graph, const std::vector<Tensor>& targets, const FeedMap& feeds) {
+  Program first;
+  for (const auto& [mesh, layout] :
+       {std::pair{"", ""}, {"x:3", "batch:x"}, {"x:2;y:2", "batch:x;hidden:y"}}) {
+    Outcome a = run(graph, targets, feeds, mesh, layout, true),
+            b = run(graph, targets, feeds, mesh, layout, false);
+    EXPECT_LT(a.program.steps.size(), b.program.steps.size()) << mesh;
+    for (std::size_t i = 0; i < a.fetched.size(); ++i)
+      EXPECT_EQ(a.fetched[i].data, b.fetched[i].data) << mesh << " value " << i;
+    if (*mesh == 0) first = a.program;
+  }
+  return first;
+}
+
+TEST(Fuse, ChainsKeepTheirBitsInEveryType) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F64}) {
+    Graph g;
+    const Dim batch{"batch", 5}, hidden{"hidden", 7};
+    const Tensor x = g.input("x", {batch, hidden}, dtype), b = g.input("b", {hidden}, dtype);
+    const Tensor y = tanh(x * 0.3 + b), z = exp(y) / (y + 3.0);
+    const Tensor chosen = select(greater(z, y), z * y, cast(cast(y, DType::I32), dtype));
+    const FeedMap feeds = {{"x", values({batch, hidden}, dtype, 0.07)}, {"b", values({hidden}, dtype, 0.01)}};
+    const Program program = expect_same_bits(g, {chosen, z}, feeds);
+    EXPECT_EQ(count(program, Step::Kind::Run), 0);
+    EXPECT_EQ(count(program, Step::Kind::Fused), 1);
+  }
+}
+
+TEST(Fuse, AdamIsOneLoopWithThreeOutputs) {
+  Graph g;
+  const Dim batch{"batch", 6}, hidden{"hidden", 10};
+  const Shape shape{batch, hidden};
+  const Tensor p = g.parameter("p", shape, Initializer::normal(1));
+  const Tensor m = g.variable(VariableKind::Slot, "m", {shape, DType::F32}, Initializer::zeros(), "p");
+  const Tensor v = g.variable(VariableKind::Slot, "v", {shape, DType::F32}, Initializer::zeros(), "p");
+  const Tensor grad = g.input("grad", shape), rate = g.input("rate", {});
+  const Tensor m2 = m * 0.9 + grad * 0.1, v2 = v * 0.999 + square(grad) * 0.001;
+  const Tensor p2 = p - rate * m2 / (sqrt(v2) + 1e-8);
+  const std::vector<Tensor> targets = {g.assign(m, m2), g.assign(v, v2), g.assign(p, p2)};
+  const FeedMap feeds = {{"grad", values(shape, DType::F32, 0.02)}, {"rate", values({}, DType::F32, -0.01)}};
+  const Program program = expect_same_bits(g, targets, feeds);
+  ASSERT_EQ(count(program, Step::Kind::Fused), 1);
+  const auto fused = std::find_if(program.steps.begin(), program.steps.end(),
+                                  [](const Step& s) { return s.kind == Step::Kind::Fused; });
+  EXPECT_EQ(fused->out.size(), 3u);
+  EXPECT_EQ(fused->in.size(), 5u);
+  EXPECT_EQ(count(program, Step::Kind::Run), 0);
+}
+
+TEST(Fuse, ValuesThatOthersNeedAreWritten) {
+  Graph g;
+  const Dim batch{"batch", 4}, hidden{"hidden", 6}, out{"out", 3};
+  const Tensor x = g.input("x", {batch, hidden}), w = g.input("w", {hidden, out});
+  const Tensor a = relu(x * 2.0), b = a + 1.0;  // `a` is an operand of a contraction, too
+  const Tensor y = einsum({a, w}, {batch, out}), z = b * x;
+  const FeedMap feeds = {{"x", values({batch, hidden}, DType::F32, 0.1)},
+                         {"w", values({hidden, out}, DType::F32, 0.1)}};
+  expect_same_bits(g, {y, z}, feeds);
+}
+
+TEST(Fuse, StepsBehindAContractionWaitForIt) {
+  Graph g;
+  const Dim batch{"batch", 4}, hidden{"hidden", 6}, in{"in", 5};
+  const Tensor x = g.input("x", {batch, in}), w = g.input("w", {in, hidden}),
+               r = g.input("r", {batch, hidden});
+  const Tensor before = r * 3.0, y = einsum({x, w}, {batch, hidden});
+  const Tensor sum = before + y, after = sum * sum;
+  const FeedMap feeds = {{"x", values({batch, in}, DType::F32, 0.1)},
+                         {"w", values({in, hidden}, DType::F32, 0.1)},
+                         {"r", values({batch, hidden}, DType::F32, 0.1)}};
+  const Program program = expect_same_bits(g, {after}, feeds);
+  EXPECT_EQ(count(program, Step::Kind::Fused), 1);  // `before` is drawn down behind the contraction
+}
+
+// A renamed value is the same memory with its dimensions the other way round: not the same element.
+TEST(Fuse, SwappedNamesAreNotTheSameElement) {
+  Graph g;
+  const Dim batch{"batch", 4}, hidden{"hidden", 4};
+  const Tensor x = g.input("x", {batch, hidden});
+  const Tensor a = x + 1.0, swapped = rename(a, {{"batch", "hidden"}, {"hidden", "batch"}});
+  const Tensor sum = a - transpose(swapped, {"batch", "hidden"}), more = sum * 2.0;
+  const FeedMap feeds = {{"x", values({batch, hidden}, DType::F32, 0.1)}};
+  Outcome fused = run(g, {more}, feeds, "", "", true), plain = run(g, {more}, feeds, "", "", false);
+  EXPECT_EQ(fused.fetched[0].data, plain.fetched[0].data);
+  EXPECT_NEAR(fused.fetched[0].get(1), 2 * (feeds.at("x").get(1) - feeds.at("x").get(4)), 1e-5);
+}
+
+TEST(Fuse, RegionsStayApart) {
+  Graph g;
+  const Dim batch{"batch", 4}, hidden{"hidden", 6};
+  const Tensor x = g.input("x", {batch, hidden});
+  const Tensor a = x + 1.0;
+  Tensor b;
+  {
+    const Graph::RegionScope scope(g, Region::Backward);
+    b = a * 2.0;
+  }
+  const Outcome outcome = run(g, {b}, {{"x", values({batch, hidden}, DType::F32, 0.1)}}, "", "", true);
+  EXPECT_EQ(count(outcome.program, Step::Kind::Fused), 0);
+}
+
+}  // namespace
+}  // namespace tessera
