@@ -58,7 +58,6 @@ int main() {
   Network net(g, kBatch), tested(test_graph, kTests);
   Tensors grads = gradients({net.loss}, {net.w1, net.w2});
   Tensor step1 = g.assign(net.w1, net.w1 - 0.1 * grads[0]), step2 = g.assign(net.w2, net.w2 - 0.1 * grads[1]);
-
   double first = 0, last = 0, first_alone = 0, last_alone = 0;
   bool good = true;
   const char* const meshes[] = {"", "rows:2", "cols:2", "rows:2;cols:2"};
