@@ -137,6 +137,7 @@ void Lowering::lower_feed(Scope& scope, int id) {
 }
 
 void Lowering::lower_variable(Scope& scope, int id) {
+  if (scope.value.count({id, 0}) != 0) return;  // an assignment came first
   const Node& node = scope.graph->node(id);
   const std::string& name = node.attrs.text("name");
   const Variable* variable = scope.graph->find_variable(name);
@@ -187,7 +188,8 @@ void Lowering::lower_assign(Scope& scope, int id) {
   TESSERA_ASSERT(variable != nullptr, "assignment to unknown variable '{}'", name);
   auto it = variables_.find(name);
   if (it == variables_.end()) {
-    if (variable->kind == VariableKind::Accumulator) {
+    bool placed = options_.accumulators.count(name) != 0;
+    if (variable->kind == VariableKind::Accumulator && !placed) {
       lower_accumulator(scope, variable->node, node);
     } else {
       lower_variable(scope, variable->node);
@@ -196,7 +198,8 @@ void Lowering::lower_assign(Scope& scope, int id) {
   }
   const Tensor& in = node.inputs[0];
   int source = scope.value.at({in.node(), in.output()});
-  int stored = reshard(source, value(it->second).placement, fmt::format("variable '{}' is stored so", name));
+  Placement wanted = value(it->second).placement;  // a copy: reshard adds values
+  int stored = reshard(source, wanted, fmt::format("variable '{}' is stored so", name));
   assigns_.push_back({stored, it->second, origin_});
 }
 
