@@ -110,7 +110,7 @@ class Session {
 
   // Value of any tensor of a compiled program, computed by a program in which nothing is fused or overwritten.
   Array inspect(const Tensor& tensor, const FeedMap& feeds, const RunOptions& options = {});
-  // The first step whose result holds a NaN or infinity: "ffn/einsum_2 (model.cc:88)", or "" when all are finite.
+  // The first step whose result holds a NaN or +infinity (masks are -infinity): "ffn/einsum_2 (model.cc:88)", "" when none.
   std::string first_nonfinite(int program, const FillFunction& fill, const RunOptions& options = {});
 
   const Program& program(int id) const;
