@@ -1,5 +1,6 @@
 // Layouts: the rules' text form, presets, and the check of rules against a graph and a mesh.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/check.h"
@@ -20,6 +21,7 @@ class RuleReader {
   Layout read() {
     Layout layout;
     for (skip(); at_ < text_.size(); skip()) {
+      if (peek() == '*') fail("'*' stands for the largest dimension of a stored tensor, after 'params.' or 'slots.' only");
       std::string first = name("a dimension");
       std::vector<Rule>* rules = &layout.compute;
       if (peek() == '.') {
@@ -90,6 +92,7 @@ std::string rule_text(const Rule& rule, const char* prefix) {
 }
 
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates) {
+  if (candidates.empty()) return ", nor any other";
   std::string near = nearest_name(name, candidates);
   if (!near.empty()) return fmt::format("; did you mean '{}'?", near);
   return fmt::format("; known: {}", fmt::join(candidates, ", "));
@@ -102,7 +105,7 @@ void check_rule(const Rule& rule, const char* prefix, const std::vector<std::str
   std::string text = rule_text(rule, prefix);
   std::set<std::string> seen;
   for (const std::string& axis : rule.axes) {
-    TESSERA_CHECK(seen.insert(axis).second, "layout: rule '{}' names axis '{}' twice", text, axis);
+    TESSERA_CHECK(seen.insert(axis).second, "layout: rule '{}' names axis '{}' twice; name each axis once", text, axis);
     if (mesh.find(axis) >= 0) continue;
     TESSERA_CHECK(rule.optional, "layout: rule '{}': the mesh has no axis '{}'{} (a trailing '?' makes a rule optional)", text,
                   axis, suggestion(axis, axes));
@@ -159,11 +162,14 @@ std::vector<std::string> check_layout(const Graph& graph, const Mesh& mesh, cons
   std::vector<std::string> dims(names.begin(), names.end());
   std::vector<std::string> remarks;
   auto check_set = [&](const std::vector<Rule>& rules, const char* prefix) {
-    std::set<std::string> ruled;
+    std::map<std::string, const Rule*> ruled;
     for (const Rule& rule : rules) {
       check_rule(rule, prefix, dims, mesh, remarks);
-      TESSERA_CHECK(ruled.insert(rule.dim).second,
-                    "layout: dimension '{0}' has two rules; one dimension over two axes is written {1}{0}:a+b", rule.dim, prefix);
+      auto [first, fresh] = ruled.emplace(rule.dim, &rule);
+      TESSERA_CHECK(fresh,
+                    "layout: dimension '{0}' has two rules, '{2}' and '{3}'; keep one of them (one dimension over two axes is "
+                    "written {1}{0}:a+b)",
+                    rule.dim, prefix, rule_text(*first->second, prefix), rule_text(rule, prefix));
     }
   };
   check_set(layout.compute, "");

@@ -3,18 +3,33 @@
 #include "tessera/layout.h"
 
 namespace tessera {
+namespace {
 
-Mesh::Mesh(std::vector<Dim> axes) : axes_(std::move(axes)) {
-  std::int64_t ranks = 1;
-  Shape checked(axes_);  // names and their uniqueness follow the rules of dimensions
-  for (const Dim& axis : axes_) {
-    TESSERA_CHECK(axis.size >= 1, "mesh: axis '{}' has size {}; an axis needs at least one rank", axis.name, axis.size);
-    ranks *= axis.size;
-    TESSERA_CHECK(ranks <= (1 << 20), "mesh: {} has more than 2^20 ranks", to_string(checked));
+// Names, their uniqueness and the text form follow the rules of dimensions; a message says that it is about a mesh.
+template <class Make>
+Shape axes_of(const Make& make) {
+  try {
+    return make();
+  } catch (const UserError& e) {
+    throw UserError(fmt::format("mesh: axes are written like dimensions, rows:2;cols:4: {}", e.what()));
   }
 }
 
-Mesh Mesh::parse(std::string_view text) { return Mesh(parse_shape(text).dims()); }
+}  // namespace
+
+Mesh::Mesh(std::vector<Dim> axes) : axes_(std::move(axes)) {
+  std::int64_t ranks = 1;
+  Shape checked = axes_of([&] { return Shape(axes_); });
+  for (const Dim& axis : axes_) {
+    TESSERA_CHECK(axis.size >= 1, "mesh: axis '{}' has size {}; an axis has at least one rank, so write 1 or more", axis.name, axis.size);
+    ranks *= axis.size;
+    TESSERA_CHECK(ranks <= (1 << 20), "mesh: {} has more than 2^20 ranks; make an axis smaller", to_string(checked));
+  }
+}
+
+Mesh Mesh::parse(std::string_view text) {
+  return Mesh(axes_of([&] { return parse_shape(text); }).dims());
+}
 
 std::string to_string(const Mesh& mesh) { return to_string(Shape(mesh.axes())); }
 

@@ -154,6 +154,12 @@ bool uses_axis(const Placement& placement, int axis) {
   });
 }
 
+std::string dimension_on(const Shape& shape, const Placement& placement, int axis) {
+  std::size_t d = 0;
+  while (std::find(placement.cuts[d].axes.begin(), placement.cuts[d].axes.end(), axis) == placement.cuts[d].axes.end()) ++d;
+  return shape[d].name;
+}
+
 // The dimension that a "*" rule takes: the largest that no compute rule splits (first on ties), or -1.
 int largest_unsplit(const Shape& shape, const Placement& placement) {
   int best = -1;
@@ -180,8 +186,9 @@ void apply_storage_rule(const Mesh& mesh, const Rule& rule, const char* set, con
       continue;
     }
     TESSERA_CHECK(rule.dim == "*",
-                  "layout: storage rule {0}.{1}:{2} on '{3}': axis '{2}' already splits a dimension of it; use another axis or {0}.*:{2}",
-                  set, rule.dim, mesh.axis_name(axis), variable.name);
+                  "layout: storage rule {0}.{1}:{2} on '{3}': axis '{2}' splits its dimension '{4}' already; use another axis, or "
+                  "{0}.*:{2}, which leaves such tensors alone",
+                  set, rule.dim, mesh.axis_name(axis), variable.name, dimension_on(shape, placement, axis));
     remark(fmt::format("axis '{}' splits it already", mesh.axis_name(axis)));
   }
 }
