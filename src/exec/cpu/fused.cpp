@@ -15,8 +15,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kScratchBytes = 32 * 1024;  // registers of one thread: about the first-level cache
-constexpr std::size_t kMaxBlock = 2048;           // elements
+// Registers of one thread: half of the first-level cache, the other half is for what streams through.
+constexpr std::size_t kBlockBytes = 16 * 1024, kUniformBytes = 32 * 1024;
+constexpr std::size_t kMaxBlock = 2048;  // elements
 constexpr std::size_t kGroupBytes = kLaneGroup * 8;
 constexpr std::size_t kMaxInputs = 64;
 constexpr std::int64_t kShortRow = 192;            // shorter rows are put together into one piece
@@ -253,10 +254,10 @@ FusedLoop::Impl::Impl(const FusedSpec& spec)
     (registers_[static_cast<std::size_t>(instr.result)].uniform ? uniform_code_ : code_).push_back(instr);
   }
   block_at_ = uniforms * kGroupBytes;
-  TESSERA_ASSERT(block_at_ < kScratchBytes, "fused loop of {} constants", uniforms);
-  const std::size_t room = kScratchBytes - block_at_;
-  block_ = std::min(kMaxBlock, room / (block_element_ * static_cast<std::size_t>(std::max(blocks, 1))) /
-                                   kLaneGroup * kLaneGroup);
+  TESSERA_ASSERT(block_at_ <= kUniformBytes, "fused loop of {} constants", uniforms);
+  block_ =
+      std::min(kMaxBlock, kBlockBytes / (block_element_ * static_cast<std::size_t>(std::max(blocks, 1))) /
+                              kLaneGroup * kLaneGroup);
   TESSERA_ASSERT(block_ > 0, "fused loop of {} registers", blocks);
 
   const auto block = static_cast<std::int64_t>(block_);
@@ -421,7 +422,7 @@ void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const
 
 void FusedLoop::Impl::run_range(void* const* in, void* const* out, std::int64_t begin,
                                 std::int64_t end) const {
-  alignas(64) static thread_local std::byte scratch[kScratchBytes];
+  alignas(64) static thread_local std::byte scratch[kUniformBytes + kBlockBytes];
   run_uniform(in, scratch);
   for (std::int64_t p = begin; p < end; ++p) run_piece(piece(p), in, out, scratch);
 }

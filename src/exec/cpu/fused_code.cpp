@@ -429,35 +429,22 @@ HWY_INLINE void load_elements(const void* from, std::int64_t stride, void* to, s
   To* out = static_cast<To*>(to);
   if (stride == 0) {
     std::fill_n(out, n, widened<To>(*a));
-  } else if (stride == 1) {
-    if constexpr (std::is_same_v<To, From>) {
-      std::memcpy(out, a, n * sizeof(To));
-    } else {
-      for (std::size_t i = 0; i < n; ++i) out[i] = widened<To>(a[i]);
-    }
-  } else {
-    for (std::size_t i = 0; i < n; ++i, a += stride) out[i] = widened<To>(*a);
+    return;
   }
+  if constexpr (!std::is_same_v<From, bool>) {
+    if (stride == 1) return widen_run(a, out, static_cast<std::int64_t>(n));
+  }
+  for (std::size_t i = 0; i < n; ++i, a += stride) out[i] = widened<To>(*a);
 }
 
 template <class To, class From>
 HWY_INLINE void store_elements(const void* from, void* to, std::int64_t stride, std::size_t n) {
   const From* a = static_cast<const From*>(from);
   To* out = static_cast<To*>(to);
-  if constexpr (std::is_same_v<To, From>) {
-    if (stride == 1) {
-      std::memcpy(out, a, n * sizeof(To));
-      return;
-    }
+  if constexpr (!std::is_same_v<To, bool>) {
+    if (stride == 1) return narrow_run(a, out, static_cast<std::int64_t>(n));
   }
   for (std::size_t i = 0; i < n; ++i, out += stride) *out = narrowed<To>(a[i]);
-}
-
-void store_bf16(const float* from, bf16* to, std::size_t n) {
-  const hn::ScalableTag<float> d;
-  std::size_t i = 0;
-  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) store(d, hn::LoadU(d, from + i), to + i);
-  for (; i < n; ++i) to[i] = bf16(from[i]);
 }
 
 }  // namespace
@@ -494,7 +481,6 @@ void store_elements_of(DType type, const void* from, void* to, std::int64_t stri
     case DType::F32:
       return store_elements<float, float>(from, to, stride, n);
     case DType::BF16:
-      if (stride == 1) return store_bf16(static_cast<const float*>(from), static_cast<bf16*>(to), n);
       return store_elements<bf16, float>(from, to, stride, n);
     case DType::F64:
       return store_elements<double, double>(from, to, stride, n);

@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "exec/cpu/gemm_blocks.h"
+#include "exec/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -28,27 +29,6 @@ constexpr int kLanes = static_cast<int>(HWY_LANES(Acc));
 template <class Acc>
 constexpr int kColumns = 2 * kLanes<Acc>;
 static_assert(kRows <= kGemmMaxRows);
-
-template <class Acc, class T>
-HWY_INLINE Acc widen(T x) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return static_cast<float>(x);
-  } else {
-    return x;
-  }
-}
-
-// to[i] = from[i], converted.
-template <class Acc, class T>
-HWY_INLINE void copy_run(const T* from, Acc* to, int n) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    for (int i = 0; i < n; ++i) {
-      to[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i].bits) << 16);
-    }
-  } else {
-    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
-  }
-}
 
 // Transposes a square of kSquare rows: to[j * pitch + i] = from[i][j].
 #if HWY_TARGET == HWY_SCALAR
@@ -114,11 +94,11 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
   if (free.contiguous(f0, width)) {
     const T* base = from + free.at(f0);
     if (width == kWidth) {
-      for (int i = 0; i < kc; ++i) copy_run<Acc>(base + k.at(k0 + i), to + i * kWidth, kWidth);
+      for (int i = 0; i < kc; ++i) widen_run(base + k.at(k0 + i), to + i * kWidth, kWidth);
       return;
     }
     for (int i = 0; i < kc; ++i) {
-      copy_run<Acc>(base + k.at(k0 + i), to + i * kWidth, width);
+      widen_run(base + k.at(k0 + i), to + i * kWidth, width);
       std::memset(to + i * kWidth + width, 0, static_cast<std::size_t>(kWidth - width) * sizeof(Acc));
     }
     return;
@@ -140,7 +120,7 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
         if constexpr (std::is_same_v<T, Acc>) {
           rows[i] = row;
         } else {
-          copy_run<Acc>(row, piece + i * kPiece, n);
+          widen_run(row, piece + i * kPiece, n);
           rows[i] = piece + i * kPiece;
         }
       }
@@ -151,25 +131,37 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
   for (int i = 0; i < kc; ++i) {
     const T* base = from + k.at(k0 + i);
     for (int j = 0; j < kWidth; ++j)
-      to[i * kWidth + j] = j < width ? widen<Acc>(base[free.at(f0 + j)]) : Acc(0);
+      to[i * kWidth + j] = j < width ? widened<Acc>(base[free.at(f0 + j)]) : Acc(0);
   }
 }
 
-// tile[kRows][kColumns] = a panel (kc x kRows) times kc rows of b (kColumns wide, b_step apart), added to c
-// where kAdd. Rows of c lie at c[i].
-template <class Acc, bool kAdd>
-HWY_INLINE void multiply_tile(const Acc* HWY_RESTRICT a, const Acc* HWY_RESTRICT b, std::int64_t b_step,
-                              int kc, Acc* const* c) {
+// Where a tile's operands lie: element (i, k) of a at a[i * a_row + k * a_step], row k of b at b + k *
+// b_step.
+template <class Acc>
+struct Tile {
+  const Acc *a, *b;
+  std::int64_t a_row, b_step;
+  int kc;
+  bool add;  // to what is in c
+};
+
+// c[i] = row i of the product, kRows by kColumns. kStraight: rows of a lie in memory as they are (a_step 1),
+// else in a panel (a_row 1, a_step kRows).
+template <bool kStraight, class Acc>
+HWY_INLINE void multiply_tile(const Tile<Acc>& tile, Acc* const* c) {
   const hn::ScalableTag<Acc> d;
   using V = hn::Vec<decltype(d)>;
+  const Acc* HWY_RESTRICT a = tile.a;
+  const Acc* HWY_RESTRICT b = tile.b;
+  const std::int64_t a_row = kStraight ? tile.a_row : 1, b_step = tile.b_step;
   V s0[kRows], s1[kRows];
 #pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i) s0[i] = s1[i] = hn::Zero(d);
-  for (int k = 0; k < kc; ++k) {
+  for (int k = 0; k < tile.kc; ++k) {
     const V b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + kLanes<Acc>);
 #pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
-      const V x = hn::Set(d, a[i]);
+      const V x = hn::Set(d, a[i * a_row]);
       if constexpr (std::is_integral_v<Acc>) {
         s0[i] = hn::Add(s0[i], hn::Mul(x, b0));
         s1[i] = hn::Add(s1[i], hn::Mul(x, b1));
@@ -178,15 +170,18 @@ HWY_INLINE void multiply_tile(const Acc* HWY_RESTRICT a, const Acc* HWY_RESTRICT
         s1[i] = hn::MulAdd(x, b1, s1[i]);
       }
     }
-    a += kRows;
+    a += kStraight ? 1 : kRows;
     b += b_step;
   }
+  if (tile.add) {
 #pragma GCC unroll 12
-  for (int i = 0; i < kRows; ++i) {
-    if constexpr (kAdd) {
+    for (int i = 0; i < kRows; ++i) {
       s0[i] = hn::Add(s0[i], hn::LoadU(d, c[i]));
       s1[i] = hn::Add(s1[i], hn::LoadU(d, c[i] + kLanes<Acc>));
     }
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kRows; ++i) {
     hn::StoreU(s0[i], d, c[i]);
     hn::StoreU(s1[i], d, c[i] + kLanes<Acc>);
   }
@@ -212,14 +207,16 @@ class Product {
         const std::int64_t m1 = std::min(m0 + m_step, range.m_end);
         for (std::int64_t k0 = 0; k0 < std::max<std::int64_t>(depth, 1); k0 += blocks_.kc) {
           const int kc = static_cast<int>(std::min<std::int64_t>(blocks_.kc, depth - k0));
-          direct_ = nullptr;
-          if constexpr (std::is_same_v<T, Acc>) {
-            if (reads_straight(m1 - m0, n0, n1)) direct_ = b + plan_.b_n.at(n0) + plan_.b_k.at(k0);
-          }
-          if (!direct_) pack<kColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
+          straight_b_ = nullptr;
+          if (reads_b_straight(m1 - m0, n0, n1)) straight_b_ = b + plan_.b_n.at(n0) + plan_.b_k.at(k0);
+          if (!straight_b_) pack<kColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
           for (std::int64_t i0 = m0; i0 < m1; i0 += blocks_.mc) {
             const std::int64_t i1 = std::min<std::int64_t>(i0 + blocks_.mc, m1);
-            pack<kRows>(a, plan_.a_m, i0, i1, plan_.a_k, k0, kc, a_pack_);
+            // Of rows that are read straight only the last, partial panel is packed.
+            straight_a_ = nullptr;
+            if (reads_a_straight(n1 - n0)) straight_a_ = a + plan_.a_m.at(i0) + plan_.a_k.at(k0);
+            const std::int64_t packed = straight_a_ ? i1 - (i1 - i0) % kRows : i0;
+            pack<kRows>(a, plan_.a_m, packed, i1, plan_.a_k, k0, kc, a_pack_);
             if (apart) {
               block<true>(c, m0, i0, i1, n0, n1, k0, kc);
             } else {
@@ -233,11 +230,15 @@ class Product {
   }
 
  private:
-  // A few rows do not repay the packing of b, if its columns lie behind each other and fill whole tiles.
-  bool reads_straight(std::int64_t rows, std::int64_t n0, std::int64_t n1) const {
-    if (rows > 2 * kGemmMaxRows || (n1 - n0) % kColumns<Acc> != 0 || !plan_.b_n.contiguous(n0, n1 - n0))
-      return false;
-    return plan_.b_k.even();
+  // A few rows do not repay the packing of b, if its columns lie behind each other and fill whole tiles; few
+  // columns do not repay that of a, if k does.
+  bool reads_b_straight(std::int64_t rows, std::int64_t n0, std::int64_t n1) const {
+    if (!std::is_same_v<T, Acc> || rows > 2 * kGemmMaxRows || (n1 - n0) % kColumns<Acc> != 0) return false;
+    return plan_.b_n.contiguous(n0, n1 - n0) && plan_.b_k.even();
+  }
+  bool reads_a_straight(std::int64_t columns) const {
+    return std::is_same_v<T, Acc> && columns <= 256 && plan_.a_m.even() && plan_.a_k.even() &&
+           plan_.a_k.contiguous(0, plan_.a_k.count());
   }
 
   template <int kWidth>
@@ -250,63 +251,72 @@ class Product {
     }
   }
 
-  // The product of the packed blocks into c, or into sums_ (row-major, nc wide, from row m0).
+  // The product of the blocks into c, or into sums_ (row-major, nc wide, from row m0).
   template <bool kApart>
   void block(T* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
              std::int64_t k0, int kc) {
-    const Acc* b = direct_ ? direct_ : b_pack_;
-    const std::int64_t b_panel = direct_ ? kColumns<Acc> : static_cast<std::int64_t>(kColumns<Acc>) * kc;
-    for (std::int64_t n = n0; n < n1; n += kColumns<Acc>, b += b_panel) {
+    Tile<Acc> tile{nullptr, b_pack_, 1, kColumns<Acc>, kc, k0 > 0};
+    std::int64_t b_panel = static_cast<std::int64_t>(kColumns<Acc>) * kc;
+    if constexpr (std::is_same_v<T, Acc>) {
+      if (straight_b_) tile.b = straight_b_, tile.b_step = plan_.b_k.at(1), b_panel = kColumns<Acc>;
+    }
+    for (std::int64_t n = n0; n < n1; n += kColumns<Acc>, tile.b += b_panel) {
       const int columns = static_cast<int>(std::min<std::int64_t>(kColumns<Acc>, n1 - n));
-      const Acc* a = a_pack_;
-      for (std::int64_t i = i0; i < i1; i += kRows, a += static_cast<std::int64_t>(kRows) * kc) {
+      const Acc* panel = a_pack_;
+      for (std::int64_t i = i0; i < i1; i += kRows) {
         const int rows = static_cast<int>(std::min<std::int64_t>(kRows, i1 - i));
+        bool straight = false;
+        if constexpr (std::is_same_v<T, Acc>) straight = straight_a_ && rows == kRows;
+        if (straight) {
+          if constexpr (std::is_same_v<T, Acc>) tile.a = straight_a_ + (i - i0) * plan_.a_m.at(1);
+          tile.a_row = plan_.a_m.at(1);
+        } else {
+          tile.a = panel, tile.a_row = 1;
+          panel += static_cast<std::int64_t>(kRows) * kc;
+        }
         if constexpr (kApart) {
           Acc* row[kRows];
           for (int r = 0; r < kRows; ++r) row[r] = sums_ + (i - m0 + r) * blocks_.nc + (n - n0);
-          tile(a, b, kc, k0 > 0, row);
+          multiply(tile, straight, row);
         } else {
-          tile_to_result(a, b, kc, k0 > 0, c, i, rows, n, columns);
+          tile_to_result(tile, straight, c, i, rows, n, columns);
         }
       }
     }
   }
 
-  void tile(const Acc* a, const Acc* b, int kc, bool add, Acc* const* row) const {
-    const std::int64_t step = direct_ ? plan_.b_k.at(1) : kColumns<Acc>;
-    if (add) {
-      multiply_tile<Acc, true>(a, b, step, kc, row);
-    } else {
-      multiply_tile<Acc, false>(a, b, step, kc, row);
-    }
+  static void multiply(const Tile<Acc>& tile, bool straight, Acc* const* row) {
+    (straight ? multiply_tile<true, Acc> : multiply_tile<false, Acc>)(tile, row);
   }
 
-  void tile_to_result(const Acc* a, const Acc* b, int kc, bool add, T* c, std::int64_t m, int rows,
-                      std::int64_t n, int columns) {
+  void tile_to_result(Tile<Acc> tile, bool straight, T* c, std::int64_t m, int rows, std::int64_t n,
+                      int columns) {
     const bool contiguous = plan_.c_n.contiguous(n, columns);
     if constexpr (std::is_same_v<T, Acc>) {
       if (rows == kRows && columns == kColumns<Acc> && contiguous) {
         Acc* row[kRows];
         for (int r = 0; r < kRows; ++r) row[r] = c + plan_.c_m.at(m + r) + plan_.c_n.at(n);
-        tile(a, b, kc, add, row);
-        return;
+        return multiply(tile, straight, row);
       }
     }
     alignas(64) Acc part[kRows * kColumns<Acc>];
     Acc* row[kRows];
     for (int r = 0; r < kRows; ++r) row[r] = part + r * kColumns<Acc>;
-    tile(a, b, kc, false, row);
+    const bool add = tile.add;
+    tile.add = false;
+    multiply(tile, straight, row);
     for (int r = 0; r < rows; ++r) store_row(row[r], add, c + plan_.c_m.at(m + r), n, columns, contiguous);
   }
 
+  // Sums that are added to never pass through a narrower type (`apart`).
   void store_row(const Acc* from, bool add, T* row, std::int64_t n, int columns, bool contiguous) {
-    if (contiguous) {
-      T* to = row + plan_.c_n.at(n);
-      for (int j = 0; j < columns; ++j) to[j] = sum_to(from[j], add, to[j]);
-    } else {
-      for (int j = 0; j < columns; ++j) {
-        T& to = row[plan_.c_n.at(n + j)];
-        to = sum_to(from[j], add, to);
+    if (contiguous && !add) return narrow_run(from, row + plan_.c_n.at(n), columns);
+    for (int j = 0; j < columns; ++j) {
+      T& to = row[plan_.c_n.at(n + j)];
+      if constexpr (std::is_same_v<T, Acc>) {
+        to = add ? static_cast<T>(from[j] + to) : from[j];
+      } else {
+        to = narrowed<T>(from[j]);
       }
     }
   }
@@ -319,18 +329,10 @@ class Product {
     }
   }
 
-  static HWY_INLINE T sum_to(Acc x, bool add, T old) {
-    if constexpr (std::is_same_v<T, Acc>) {
-      return add ? static_cast<T>(x + old) : x;
-    } else {
-      return T(x);  // partial sums never pass through a narrower type: `apart`
-    }
-  }
-
   const GemmPlan& plan_;
   GemmBlocks blocks_;
   Acc *a_pack_, *b_pack_, *sums_;
-  const Acc* direct_ = nullptr;  // b itself instead of its packed block
+  const T *straight_a_ = nullptr, *straight_b_ = nullptr;  // an operand itself instead of its packed block
 };
 
 // i32 is summed as u32, so that overflow wraps.

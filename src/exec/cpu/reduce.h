@@ -23,6 +23,6 @@ struct ReducePlan {
   std::int64_t items = 1;                 // units of work: outputs, or blocks of kReduceColumns of them
 };
 
-constexpr std::int64_t kReduceColumns = 256;
+constexpr std::int64_t kReduceColumns = 1024;
 
 }  // namespace tessera

@@ -104,17 +104,23 @@ At locate(const ContractionDims& dims, std::size_t loops, std::int64_t row) {
   return at;
 }
 
+// A pass is a row of outputs along the last loop.
 template <class T, class Acc>
 void dot_rows(const RowProduct::Plan& plan, const T* a, const T* b, T* c, std::int64_t begin,
               std::int64_t end) {
   const ContractionDim inner = plan.sum.empty() ? ContractionDim{} : plan.sum.back();
-  for (std::int64_t row = begin; row < end; ++row) {
-    const At at = locate(plan.out, plan.out.size(), row);
-    Acc total = 0;
-    for_each(plan.sum, 1, [&](std::int64_t ka, std::int64_t kb) {
-      total = static_cast<Acc>(total + dot<Acc>(a + at.a + ka, inner.a, b + at.b + kb, inner.b, inner.count));
-    });
-    c[at.c] = narrowed<T>(total);
+  const ContractionDim row = plan.out.empty() ? ContractionDim{} : plan.out.back();
+  const std::size_t outer = plan.out.empty() ? 0 : plan.out.size() - 1;
+  for (std::int64_t pass = begin; pass < end; ++pass) {
+    const At at = locate(plan.out, outer, pass);
+    for (std::int64_t j = 0; j < row.count; ++j) {
+      const T *x = a + at.a + j * row.a, *y = b + at.b + j * row.b;
+      Acc total = 0;
+      for_each(plan.sum, 1, [&](std::int64_t ka, std::int64_t kb) {
+        total = static_cast<Acc>(total + dot<Acc>(x + ka, inner.a, y + kb, inner.b, inner.count));
+      });
+      c[at.c + j * row.c] = narrowed<T>(total);
+    }
   }
 }
 
@@ -185,7 +191,7 @@ RowProduct::RowProduct(const Contraction& contraction, int threads) : threads_(t
     return !dims.empty() && dims.back().a <= 1 && dims.back().b <= 1 && dims.back().count >= least;
   };
   plan_.dot = fits(plan_.sum, 16) || !fits(plan_.out, 8);
-  plan_.rows = size_of(plan_.out) / (plan_.dot ? 1 : plan_.out.back().count);
+  plan_.rows = size_of(plan_.out) / (plan_.out.empty() ? 1 : plan_.out.back().count);
 }
 
 void RowProduct::run(const void* a, const void* b, void* c) const {

@@ -11,6 +11,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "tessera/dtype.h"
@@ -81,18 +82,41 @@ HWY_INLINE void store(D d, V x, T* to) {
   }
 }
 
-// Pairwise over the lanes, always in the same order.
+// Always in the same order.
 template <class D, class V>
 HWY_INLINE hwy::HWY_NAMESPACE::TFromD<D> sum_lanes(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
-  using T = hn::TFromD<D>;
-  constexpr std::size_t kLanes = HWY_LANES(T);
-  alignas(64) T lane[kLanes];
-  hn::Store(x, d, lane);
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) lane[i] = static_cast<T>(lane[i] + lane[i + half]);
+  return hn::GetLane(hn::SumOfLanes(d, x));
+}
+
+// to[i] = from[i] in the type that kernels compute in.
+template <class Acc, class T>
+HWY_INLINE void widen_run(const T* from, Acc* to, std::int64_t n) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if constexpr (std::is_same_v<T, bf16>) {
+    const hn::ScalableTag<Acc> d;
+    constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(Acc));
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) hn::StoreU(load(d, from + i), d, to + i);
+    for (; i < n; ++i) to[i] = widened<Acc>(from[i]);
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   }
-  return lane[0];
+}
+
+// The way back.
+template <class T, class Acc>
+HWY_INLINE void narrow_run(const Acc* from, T* to, std::int64_t n) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if constexpr (std::is_same_v<T, bf16>) {
+    const hn::ScalableTag<Acc> d;
+    constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(Acc));
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(d, hn::LoadU(d, from + i), to + i);
+    for (; i < n; ++i) to[i] = narrowed<T>(from[i]);
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  }
 }
 
 }  // namespace HWY_NAMESPACE
