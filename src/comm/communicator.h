@@ -67,7 +67,7 @@ class Communicator {
 
   // Begins: `in` may be read by others, and `out` written, until the matching wait returns. Every member
   // starts its collectives in the same order; at most kMaxInFlight are in flight. `out` may be `in` only for
-  // an all_reduce.
+  // an all_reduce of one contiguous piece.
   static constexpr int kMaxInFlight = 256;
   virtual Ticket start(const PreparedCollective& collective, const void* in, void* out) = 0;
 

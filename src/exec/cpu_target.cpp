@@ -17,7 +17,7 @@ std::int64_t CpuTarget::workspace(const Step& step, const std::vector<Type>& in,
 
 bool CpuTarget::in_place(const Step& step, int in, int out) const {
   if (!in_place_) return false;
-  if (step.kind == Step::Kind::Fused) return true;
+  if (step.kind == Step::Kind::Fused || step.kind == Step::Kind::Start) return true;
   const CpuKernel* kernel = find_kernel(step.call.op->name);
   if (kernel != nullptr) return kernel->in_place != nullptr && kernel->in_place(step.call, in, out);
   return step.call.op->scalar != nullptr;

@@ -171,6 +171,7 @@ class Planner {
   void reuse_in_place() {
     for (int s = 0; s < static_cast<int>(p_.steps.size()); ++s) {
       const Step& step = p_.steps[static_cast<std::size_t>(s)];
+      if (step.kind == Step::Kind::Wait) reduce_in_place(s);
       if (step.kind != Step::Kind::Run && step.kind != Step::Kind::Fused) continue;
       taken_.clear();
       for (int o = 0; o < static_cast<int>(step.out.size()); ++o) {
@@ -182,6 +183,21 @@ class Planner {
         }
       }
     }
+  }
+
+  // An all-reduce may put its result where its input was.
+  void reduce_in_place(int wait) {
+    const Step& step = p_.steps[static_cast<std::size_t>(wait)];
+    const Step& start = p_.steps[static_cast<std::size_t>(step.start)];
+    if (step.collective.kind != CollectiveKind::AllReduce || !target_.in_place(start, 0, 0)) return;
+    const int in = step.in[0], out = step.out[0], from = buffer_of(in), to = buffer_of(out);
+    if (from < 0 || to < 0 || from == to || buffer(from).last != wait || buffer(to).first != step.start)
+      return;
+    Placement summed = value(in).placement;
+    summed.pending = value(out).placement.pending;
+    if (value(in).type == value(out).type &&
+        same_placement(p_.mesh, value(in).type.shape, summed, value(out).placement))
+      merge(in, out);
   }
 
   bool may_reuse(const Step& step, int s, int i, int o) {
