@@ -3,24 +3,10 @@
 
 #include "exec/cpu_target.h"
 #include "tessera/train.h"
+#include "train/made_up_data.h"
 #include "train/step_graph.h"
 
 namespace tessera {
-namespace {
-
-// The largest batch that the data layer makes for these settings.
-BatchShape largest_shape(const Config& config) {
-  const DataConfig& data = config.data;
-  BatchShape shape{0, data.max_source_length, data.max_target_length};
-  if (config.model.kind == ModelKind::LanguageModel) shape.source_length = 0;
-  shape.sentences = data.batch_sentences > 0
-                        ? data.batch_sentences
-                        : std::max<std::int64_t>(1, data.batch_tokens / data.max_target_length);
-  return shape;
-}
-
-}  // namespace
-
 LoweredStep lower_training_step(const Config& config) {
   check(config);
   const Mesh mesh = Mesh::parse(config.mesh.shape);

@@ -67,7 +67,7 @@ Corpus make_corpus(const TempFolder& folder) {
   }
   write(c.dev_source, sources);
   write(c.dev_target, targets);
-  Tokenizer::train({c.train_source, c.train_target}, {.vocabulary = 340}, c.tokenizer);
+  Tokenizer::train({c.train_source, c.train_target}, {.vocabulary = 320}, c.tokenizer);
   return c;
 }
 
@@ -103,14 +103,14 @@ d_model = 24
 heads = 3
 d_kv = 8
 d_ff = 40
-vocab = 340
+vocab = 320
 max_length = 48
 dtype = "f64"
 [optimizer]
 kind = "adam"
 schedule = "0.01 * warmup_linear(0.1)"
 [data]
-vocab_size = 340
+vocab_size = 320
 batch_tokens = 240
 buckets = 3
 max_source_length = 40

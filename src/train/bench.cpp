@@ -1,0 +1,205 @@
+// Whole training steps against the same contractions alone, on the same mesh, measured in turns.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <set>
+
+#include "base/check.h"
+#include "train/made_up_data.h"
+#include "train/model_impl.h"
+#include "train/step_programs.h"
+
+namespace tessera {
+namespace {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  std::int64_t total = 0, resident = 0;
+  in >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+Type largest_local(const Program& program, int id) {
+  const ProgramValue& value = program.values[static_cast<std::size_t>(id)];
+  std::vector<Dim> dims = value.type.shape.dims();
+  for (std::size_t d = 0; d < dims.size(); ++d)
+    dims[d].size = largest_part(program.mesh, value.placement.cuts[d], dims[d].size);
+  return {Shape(std::move(dims)), value.type.dtype};
+}
+
+// The contractions of programs with their local shapes, on the same ranks: every rank does its own, nothing
+// else counts.
+class Contractions {
+ public:
+  explicit Contractions(const Mesh& mesh) : mesh_(mesh) {}
+
+  // Adds the contractions of one program of the step.
+  void add(const Program& program) {
+    for (const Step& step : program.steps) {
+      if (step.kind != Step::Kind::Run || !step.call.op->heavy) continue;
+      Tensors inputs;
+      for (const int id : step.in) inputs.push_back(operand(largest_local(program, id), inputs.size()));
+      const Tensor out = graph_.add(*step.call.op, inputs, step.call.attrs, step.where).front();
+      Tensor corner = out;
+      for (const Dim& dim : out.shape())
+        corner = slice(corner, dim.name, 0, std::min<std::int64_t>(1, dim.size));
+      corner = cast(reduce_sum(corner), DType::F32);
+      sum_ = sum_.valid() ? tessera::add(sum_, corner) : corner;
+      flops_ += step.call.op->flops(local_call(program, step));
+    }
+  }
+
+  double flops() const { return flops_; }
+
+  // Seconds in contractions, mean over the ranks.
+  double run() {
+    if (!sum_.valid()) return 0;
+    if (session_ == nullptr) {
+      SessionOptions options;
+      options.lower.without = {"cse"};  // equal shapes are not equal work
+      session_ = std::make_unique<Session>(graph_, mesh_, Layout{}, options);
+      program_ = session_->compile({sum_});
+    }
+    session_->reset_stats();
+    session_->run(program_);
+    return session_->stats().contraction_seconds;
+  }
+
+ private:
+  static Call local_call(const Program& program, const Step& step) {
+    Call call = step.call;
+    for (std::size_t i = 0; i < step.in.size(); ++i) call.in[i] = largest_local(program, step.in[i]);
+    for (std::size_t i = 0; i < step.out.size(); ++i) call.out[i] = largest_local(program, step.out[i]);
+    return call;
+  }
+
+  // A variable of this type; the two sides of a product differ.
+  Tensor operand(const Type& type, std::size_t side) {
+    Tensor& known = operands_[fmt::format("{}/{}", side, to_string(type))];
+    if (!known.valid()) {
+      known = graph_.variable(VariableKind::State, fmt::format("operand_{}", operands_.size()), type,
+                              Initializer::normal(1));
+    }
+    return known;
+  }
+
+  Mesh mesh_;
+  Graph graph_;
+  std::map<std::string, Tensor> operands_;
+  Tensor sum_;
+  double flops_ = 0;
+  std::unique_ptr<Session> session_;
+  int program_ = -1;
+};
+
+class Bench {
+ public:
+  Bench(const Config& config, const BenchOptions& options)
+      : options_(options),
+        model_(config.data.train.files.empty() ? Model(config) : Model(config, make_tokenizer(config))),
+        data_(config.data.train.files.empty() ? std::make_unique<MadeUpData>(model_.config())
+                                              : open_split(model_, config.data.train)),
+        programs_(model_, *data_, false) {}
+
+  BenchReport run() {
+    // All shapes are compiled before anything is measured.
+    std::vector<std::unique_ptr<Contractions>> alone;
+    for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
+      alone.push_back(std::make_unique<Contractions>(model_.session().mesh()));
+      for (const int id : programs_.programs(shape)) alone.back()->add(model_.session().program(id));
+    }
+    for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, *alone[data_->batch(i).shape], nullptr);
+    const std::int64_t before = resident_bytes();
+    Times times;
+    for (std::int64_t i = 0; i < options_.steps; ++i) {
+      const std::int64_t at = options_.warmup + i;
+      step(at, *alone[data_->batch(at).shape], &times);
+    }
+    BenchReport report = summary(times);
+    report.rss_growth_bytes = resident_bytes() - before;
+    return report;
+  }
+
+ private:
+  struct Times {
+    std::vector<double> steps, contractions, shares;
+    double flops = 0, seconds = 0;
+    std::int64_t tokens = 0;
+  };
+
+  void step(std::int64_t i, Contractions& alone, Times* times) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Batch batch = data_->batch(i);
+    const Config& config = model_.config();
+    const double rate =
+        config.optimizer.schedule.at(static_cast<double>(i), static_cast<double>(config.train.steps));
+    programs_.run(batch, rate, i);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double contractions = alone.run();
+    if (options_.note)
+      options_.note(fmt::format("step {}: {:.4f} s, contractions alone {:.4f} s", i, seconds, contractions));
+    if (times == nullptr) return;
+    times->steps.push_back(seconds);
+    times->contractions.push_back(contractions);
+    times->shares.push_back(contractions / seconds);
+    times->flops += alone.flops();
+    times->seconds += seconds;
+    times->tokens += batch.tokens;
+  }
+
+  BenchReport summary(const Times& times) {
+    BenchReport report;
+    report.step_seconds = median(times.steps);
+    report.contraction_seconds = median(times.contractions);
+    report.share = median(times.shares);
+    report.contraction_flops = times.flops / static_cast<double>(std::max<std::int64_t>(1, options_.steps));
+    report.tokens_per_second = times.seconds > 0 ? static_cast<double>(times.tokens) / times.seconds : 0;
+    report.arena_bytes = model_.session().arena_bytes_per_rank();
+    for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
+      const BatchShape& sizes = data_->shapes()[shape];
+      report.shape += fmt::format("{}{} x {}+{}", shape == 0 ? "" : ", ", sizes.sentences,
+                                  sizes.source_length, sizes.target_length);
+      for (const int id : programs_.programs(shape))
+        report.liveness_bound = std::max(report.liveness_bound, model_.session().plan(id).liveness_bound);
+    }
+    return report;
+  }
+
+  BenchOptions options_;
+  Model model_;
+  std::unique_ptr<Dataset> data_;
+  StepPrograms programs_;
+};
+
+}  // namespace
+
+BenchReport bench(const Config& config, const BenchOptions& options) {
+  return Bench(config, options).run();
+}
+
+std::string to_string(const BenchReport& r) {
+  constexpr double kMiB = 1 << 20;
+  const double rate = r.contraction_seconds > 0 ? r.contraction_flops / r.contraction_seconds / 1e9 : 0;
+  return fmt::format(
+      "batches          {} (sentences x source+target)\n"
+      "step             {:.4f} s (median), {:.0f} tokens/s\n"
+      "contractions     {:.3f} Gflop a rank and step; alone {:.4f} s (median), {:.1f} Gflop/s a rank\n"
+      "share            {:.1f} % of the step's time is what its contractions take alone\n"
+      "arena            {:.1f} MiB a rank, least possible {:.1f} MiB (ratio {:.3f})\n"
+      "resident growth  {:.1f} MiB over the measured steps",
+      r.shape, r.step_seconds, r.tokens_per_second, r.contraction_flops / 1e9, r.contraction_seconds, rate,
+      100 * r.share, static_cast<double>(r.arena_bytes) / kMiB, static_cast<double>(r.liveness_bound) / kMiB,
+      r.liveness_bound > 0 ? static_cast<double>(r.arena_bytes) / static_cast<double>(r.liveness_bound) : 0.0,
+      static_cast<double>(r.rss_growth_bytes) / kMiB);
+}
+
+}  // namespace tessera
