@@ -76,6 +76,15 @@ class Help(unittest.TestCase):
         known = {option for page in [top, *pages.values()] for option in re.findall(r"--[a-z][a-z-]*", page.stdout)}
         self.assertLessEqual(set(re.findall(r"`(--[a-z-]+)`", manual)), known)
 
+    def test_programs_in_the_pages_are_those_of_the_golden_files(self):
+        text = (SOURCE / "docs" / "lowering.md").read_text()
+        blocks = re.findall(r"```golden (\w+)\n(.*?)```", text, re.S)
+        self.assertGreater(len(blocks), 8)
+        for name, quoted in blocks:
+            golden = (SOURCE / "tests" / "golden" / f"{name}.txt").read_text().splitlines()
+            for line in quoted.splitlines():
+                self.assertIn(line, golden, f"docs/lowering.md quotes {name}")
+
     def test_version(self):
         self.assertEqual(tessera("--version").stdout, "tessera 0.1.0\n")
 
