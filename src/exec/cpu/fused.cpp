@@ -179,6 +179,30 @@ std::vector<Loop> collapse(const FusedSpec& spec) {
   return loops;
 }
 
+// Asks for what the next block will read, some of it before each instruction of this one: an instruction
+// reads a few kilobytes at a time, too little for the hardware to see the streams.
+class Prefetch {
+ public:
+  explicit Prefetch(std::size_t turns) : turns_(std::max<std::size_t>(turns, 1)) {}
+
+  void add(const void* block, std::size_t bytes) {
+    if (turns_ == 1) return;  // one instruction after another on the same streams
+    next_[count_++] = static_cast<const char*>(block) + bytes;
+    bytes_ = bytes;
+  }
+  void some() {
+    const std::size_t end = std::min(bytes_, done_ + (bytes_ / turns_ / kLine + 1) * kLine);
+    for (; done_ < end; done_ += kLine) {
+      for (std::size_t i = 0; i < count_; ++i) __builtin_prefetch(next_[i] + done_);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  std::array<const char*, kMaxInputs> next_;
+  std::size_t turns_, count_ = 0, bytes_ = 0, done_ = 0;
+};
+
 }  // namespace
 
 struct FusedLoop::Impl {
@@ -388,6 +412,12 @@ void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const
   for (std::size_t i = 0; i < in_types_.size(); ++i) {
     if (!registers_[i].uniform) inputs[i] = load_input(i, piece, in, scratch, padded);
   }
+  Prefetch next(code_.size());
+  for (std::size_t i = 0; i < in_types_.size(); ++i) {
+    if (!registers_[i].uniform && inputs[i].data != slot(scratch, registers_[i])) {
+      next.add(inputs[i].data, padded * bytes_of(registers_[i].lane));
+    }
+  }
   bool direct = false;
   if (direct_output_ >= 0 && padded == piece.n) {
     const std::size_t operand = in_types_.size() + static_cast<std::size_t>(direct_output_);
@@ -401,6 +431,7 @@ void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const
       to = static_cast<std::byte*>(out[o]) +
            (offset(operand, piece.row) + piece.at) * static_cast<std::int64_t>(size_of(out_types_[o]));
     }
+    next.some();
     execute(code_[i], scratch, inputs.data(), to, padded);
   }
   for (std::size_t o = 0; o < out_types_.size(); ++o) {

@@ -29,6 +29,7 @@ constexpr int kLanes = static_cast<int>(HWY_LANES(Acc));
 template <class Acc>
 constexpr int kColumns = 2 * kLanes<Acc>;
 static_assert(kRows <= kGemmMaxRows);
+constexpr int kTogether = 4;  // panels that are packed at once
 
 // Transposes a square of kSquare rows: to[j * pitch + i] = from[i][j].
 #if HWY_TARGET == HWY_SCALAR
@@ -244,7 +245,16 @@ class Product {
   template <int kWidth>
   void pack(const T* from, const GemmIndex& free, std::int64_t begin, std::int64_t end, const GemmIndex& k,
             std::int64_t k0, int kc, Acc* to) {
-    for (std::int64_t f = begin; f < end; f += kWidth) {
+    std::int64_t f = begin;
+    // Several panels at once, so that a row is read in one go.
+    for (; f + kTogether * kWidth <= end && free.contiguous(f, kTogether * kWidth); f += kTogether * kWidth) {
+      for (int i = 0; i < kc; ++i) {
+        const T* row = from + free.at(f) + k.at(k0 + i);
+        for (int p = 0; p < kTogether; ++p) widen_run(row + p * kWidth, to + (p * kc + i) * kWidth, kWidth);
+      }
+      to += static_cast<std::int64_t>(kTogether) * kWidth * kc;
+    }
+    for (; f < end; f += kWidth) {
       const int width = static_cast<int>(std::min<std::int64_t>(kWidth, end - f));
       pack_panel<kWidth>(from, free, f, width, k, k0, kc, to);
       to += static_cast<std::int64_t>(kWidth) * kc;

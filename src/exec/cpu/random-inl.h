@@ -42,6 +42,7 @@ inline void philox_block(std::uint64_t key, std::uint64_t counter, std::uint32_t
   const V low = hn::Set(d, 0xffffffffull);
   const V multiplier0 = hn::Set(d, kPhiloxMultiplier0), multiplier1 = hn::Set(d, kPhiloxMultiplier1);
   V c0[2], c1[2], c2[2], c3[2];
+#pragma GCC unroll 2
   for (std::size_t k = 0; k < 2; ++k) {
     const V index = hn::Add(hn::Load(d, order), hn::Set(d, counter + k * kLanes));
     c0[k] = hn::And(index, low);
@@ -51,6 +52,7 @@ inline void philox_block(std::uint64_t key, std::uint64_t counter, std::uint32_t
   auto key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const V k0 = hn::Set(d, key0), k1 = hn::Set(d, key1);
+#pragma GCC unroll 2
     for (std::size_t k = 0; k < 2; ++k) {
       const V p0 = hn::MulEven(hn::BitCast(half, c0[k]), hn::BitCast(half, multiplier0));
       const V p1 = hn::MulEven(hn::BitCast(half, c2[k]), hn::BitCast(half, multiplier1));
@@ -63,6 +65,7 @@ inline void philox_block(std::uint64_t key, std::uint64_t counter, std::uint32_t
     key1 += kPhiloxWeyl1;
   }
   auto* to = reinterpret_cast<std::uint64_t*>(words);
+#pragma GCC unroll 2
   for (std::size_t k = 0; k < 2; ++k, to += 2 * kLanes) {
     const V first = hn::Or(c0[k], hn::ShiftLeft<32>(c1[k])), second = hn::Or(c2[k], hn::ShiftLeft<32>(c3[k]));
     hn::StoreU(hn::InterleaveLower(d, first, second), d, to);
