@@ -138,6 +138,11 @@ class Mistakes(unittest.TestCase):
         more = "\nRun with --help for more information."
         self.check(["train", "tiny.toml", "--stepz", "3"], "The following arguments were not expected: 3 --stepz" + more)
         self.check([], "A subcommand is required" + more)
+        self.check(["trian", "tiny.toml"], "tessera: there is no command 'trian'; did you mean 'train'?")
+        self.check(["frobnicate"], "tessera: there is no command 'frobnicate'; `tessera --help` lists them")
+        self.check(["train", "tiny.toml", "--steps", "-3"], "--steps: '-3' is no whole number of 0 or more" + more)
+        self.check(["compare", "tiny.toml", "--steps", "two"], "--steps: 'two' is no whole number of 1 or more" + more)
+        self.check(["train", "tiny.toml", "--seed", "1.5"], "--seed: '1.5' is no whole number of 0 or more" + more)
         self.check(["translate"], "run is required" + more)
 
     def test_configuration(self):

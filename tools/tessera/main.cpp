@@ -2,20 +2,43 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <new>
 
 #include "command.h"
 #include "tessera/error.h"
+#include "tessera/graph.h"
 
 namespace tessera::command {
 namespace {
+
+// CLI11's own checks print the largest double as the upper end.
+CLI::Validator at_least(std::int64_t least) {
+  auto check = [least](const std::string& text) {
+    std::int64_t value = 0;
+    bool good = CLI::detail::lexical_cast(text, value) && value >= least;
+    return good ? std::string() : fmt::format("'{}' is no whole number of {} or more", text, least);
+  };
+  return {check, "", ""};
+}
+
+// CLI11 says "A subcommand is required" when a command is misspelt.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
+  std::string nearest = nearest_name(argv[1], names);
+  throw UserError(fmt::format("there is no command '{}'; {}", argv[1],
+                              nearest.empty() ? "`tessera --help` lists them" : fmt::format("did you mean '{}'?", nearest)));
+}
 
 void add_overrides(CLI::App& app, Common& common) {
   app.add_option("--mesh", common.mesh, "the mesh, such as rows:2;cols:2 (quote it)");
   app.add_option("--layout", common.layout, "the layout, such as batch:rows;heads:cols;d_ff:cols, or dp, mp, dp_mp, fsdp, none");
   app.add_option("--dtype", common.dtype, "type of activations: f32, bf16 or f64");
-  app.add_option("--seed", common.seed, "seed of initial values, dropout, data order and sampling")->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", common.seed, "seed of initial values, dropout, data order and sampling")->check(at_least(0));
   app.add_option("--set", common.set, "override a key of the configuration: section.key=value; repeat at will")->allow_extra_args(false);
 }
 
@@ -64,7 +87,7 @@ void add_training(CLI::App& app, Commands& c) {
   CLI::App* train = app.add_subcommand("train", "Train a model; resumes when the run folder holds a checkpoint. Ctrl-C saves and stops.");
   add_config(*train, c.train.common);
   train->add_option("--output", c.train.output, "the run folder (default: train.output of the configuration)");
-  train->add_option("--steps", c.train.steps, "steps in all (default: train.steps)")->check(CLI::NonNegativeNumber);
+  train->add_option("--steps", c.train.steps, "steps in all (default: train.steps)")->check(at_least(0));
   train->add_flag("--fresh", c.train.fresh, "do not resume: start anew");
   train->add_option("--trace", c.train.trace, "write a Chrome trace of two steps to this file (open it in ui.perfetto.dev)");
   train->add_flag("--name-nonfinite", c.train.name_nonfinite, "when a step is not finite, find the first op that is not");
@@ -73,13 +96,13 @@ void add_training(CLI::App& app, Commands& c) {
 
   CLI::App* bench = app.add_subcommand("bench", "Measure whole training steps against the rate of their bare contractions.");
   add_config(*bench, c.bench.common);
-  bench->add_option("--steps", c.bench.steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
+  bench->add_option("--steps", c.bench.steps, "measured steps")->capture_default_str()->check(at_least(1));
   bench->callback([&c] { c.result = command::bench(c.bench); });
 
   CLI::App* compare = app.add_subcommand("compare", "Run the same training steps under several layouts and compare losses, traffic and memory.");
   add_config(*compare, c.compare.common);
   compare->add_option("--row", c.compare.rows, "MESH|LAYOUT[|section.key=value...]; repeat; the first is the reference")->allow_extra_args(false);
-  compare->add_option("--steps", c.compare.steps, "training steps a row")->capture_default_str()->check(CLI::PositiveNumber);
+  compare->add_option("--steps", c.compare.steps, "training steps a row")->capture_default_str()->check(at_least(1));
   compare->add_flag("--json", c.compare.json, "print JSON, check nothing");
   compare->footer("Example:\n  tessera compare configs/tiny.toml --row '|' --row 'rows:2|batch:rows' --row 'rows:2;cols:2|batch:rows;heads:cols'");
   compare->callback([&c] { c.result = command::compare(c.compare); });
@@ -168,6 +191,7 @@ int run(int argc, char** argv) {
   add_inspection(app, commands);
   app.footer("First steps:\n  tessera train configs/tiny.toml --output runs/tiny\n  tessera explain configs/tiny.toml --mesh 'rows:2' --layout 'batch:rows'\n"
              "Keys of a configuration:\n" + describe_config());
+  check_command(app, argc, argv);
   int code = parse(app, argc, argv);
   return code != 0 ? code : commands.result;
 }
