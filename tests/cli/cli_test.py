@@ -232,8 +232,28 @@ class Run(unittest.TestCase):
         text = "\n".join(self.lines("eval", "run", "--split", "dev", "--shuffle"))
         self.assertRegex(text, r"dev loss \d\.\d{4} nats per token, accuracy")
         self.assertIn("with the sources shuffled between sentences", text)
+        text = "\n".join(self.lines("eval", "run", "--bleu", "--baselines", "--sentences", 4, "--show", 1, "--out", "hypotheses"))
+        self.assertEqual(len(re.findall(r"BLEU\|nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:\S+ = \d", text)), 3, text)
+        self.assertEqual(len((self.folder / "hypotheses").read_text().splitlines()), 4)
         wrong = self.tessera("eval", "run", "--split", "dve")
         self.assertEqual((wrong.returncode, wrong.stderr), (64, "tessera: there is no split 'dve'; use train, dev or test\n"))
+
+    def test_language_model(self):
+        settings = ["--set", "model.preset=tiny_lm", "--set", "data.format=text", "--set", "data.max_target_length=24"]
+        for split in ("train", "dev", "test"):
+            settings += ["--set", f"data.{split}.files={split}.en", "--set", f"data.{split}.target_files=[]"]
+        settings += ["--set", "data.vocab_size=300", "--set", "data.batch_sentences=8", "--steps", 5, "--output", "lm"]
+        trained = self.tessera("train", "tiny.toml", *settings)
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        arguments = ["generate", "lm", "--method", "sample", "--temperature", 0.8, "--top-k", 20, "--top-p", 0.9, "--max-length", 4]
+        alone = self.lines(*arguments, stdin="the file\na disk\n")
+        self.assertEqual(len(alone), 2)
+        split = ["--mesh", "rows:2;cols:2", "--layout", "batch:rows;heads:cols;vocab:cols"]
+        self.assertEqual(self.lines(*arguments, *split, stdin="the file\na disk\n"), alone)
+        self.assertRegex(self.lines("score", "lm", stdin="the file\n")[0], r"^-\d+\.\d{6}\t\d+$")
+
+    def test_bench(self):
+        self.assertRegex("\n".join(self.lines("bench", "tiny.toml", "--steps", 2)), r"(?i)tokens")
 
     def test_generate_refuses_a_translation_model(self):
         wrong = self.tessera("generate", "run", stdin="a\n")
