@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 
 #include "exec/arena.h"
@@ -204,6 +205,31 @@ TEST(Arena, IsAlignedZeroedAndTouched) {
   arena.touch();
   for (std::int64_t i = 0; i < arena.bytes(); i += 1111) ASSERT_EQ(arena.data()[i], std::byte{0});
   EXPECT_GT(available_memory(), std::int64_t{1} << 20);
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * 4096;
+}
+
+// The planned arena is the real memory: touched when compiled, nothing more while running.
+TEST(Session, ResidentMemoryGrowsByArenasAndVariablesOnly) {
+  if (!testing::counts_allocations()) GTEST_SKIP() << "sanitizers keep memory of their own";
+  constexpr std::int64_t kSlack = 16 << 20;
+  Mlp model(300'000);
+  const FeedMap feeds = model.feeds();
+  const std::int64_t before = resident_bytes();
+  Session session(model.graph, Mesh::parse("a:2"), Layout::parse("batch:a"));
+  const int step = session.compile(model.step());
+  const std::int64_t arenas = 2 * session.arena_bytes_per_rank();
+  EXPECT_GT(arenas, 2 * kSlack);
+  const std::int64_t compiled = resident_bytes();
+  EXPECT_GE(compiled - before, arenas - kSlack);
+  EXPECT_LE(compiled - before, arenas + session.store().bytes() + kSlack);
+  for (int s = 0; s < 5; ++s) session.run(step, feeds);
+  EXPECT_LE(resident_bytes() - compiled, kSlack);
 }
 
 TEST(Session, AStepAllocatesNothingLarge) {
