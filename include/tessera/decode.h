@@ -2,8 +2,8 @@
 //
 //   std::vector<Decoded> out = translate(model, {"A small house."}, model.config().decode);
 //
-// Results come in the order of the inputs. They do not depend on mesh, layout or batch size, but for
-// rounding: a choice that a difference of 1e-5 in a log probability would turn is marked (near_tie).
+// Results come in the order of the inputs. Mesh, layout and batch size change nothing but rounding; a sampled
+// choice that a difference of 1e-5 in a probability would turn is marked (near_tie).
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ std::vector<Decoded> translate(Model& model, const std::vector<std::string>& sou
                                const DecodeReport& report = {});
 
 // Continuations of prompts by a language model: `text` is the continuation alone; at most options.max_length
-// tokens. Throws UserError when a prompt has max_length tokens or more than the model's learned positions.
+// tokens. Throws UserError when a prompt has as many tokens as the model has learned positions, or more.
 std::vector<Decoded> generate(Model& model, const std::vector<std::string>& prompts,
                               const DecodeConfig& options, std::uint64_t seed = 1,
                               const DecodeReport& report = {});
