@@ -18,12 +18,16 @@ struct Array {
 
   std::int64_t elements() const { return type.shape.elements(); }
   template <class T>
-  T* as() { return reinterpret_cast<T*>(data.data()); }
+  T* as() {
+    return reinterpret_cast<T*>(data.data());
+  }
   template <class T>
-  const T* as() const { return reinterpret_cast<const T*>(data.data()); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data.data());
+  }
 
-  double get(std::int64_t index) const;         // element by row-major index, converted to double
-  void set(std::int64_t index, double value);   // rounded to the element type
+  double get(std::int64_t index) const;        // element by row-major index, converted to double
+  void set(std::int64_t index, double value);  // rounded to the element type
 
   static Array of(const Type& type, const std::vector<double>& values);  // REQUIRES values.size() == elements
 };

@@ -1,5 +1,5 @@
-// Dimensions and shapes. A dimension is a name and a size; a shape is a list of dimensions with different names.
-// Plain values: copy them freely, use them from any thread.
+// Dimensions and shapes. A dimension is a name and a size; a shape is a list of dimensions with different
+// names. Plain values: copy them freely, use them from any thread.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +33,17 @@ class Shape {
   auto begin() const { return dims_.begin(); }
   auto end() const { return dims_.end(); }
 
-  std::int64_t elements() const;                      // product of the sizes, 1 for a scalar
-  int find(std::string_view name) const;              // position, or -1
+  std::int64_t elements() const;          // product of the sizes, 1 for a scalar
+  int find(std::string_view name) const;  // position, or -1
   bool has(std::string_view name) const { return find(name) >= 0; }
-  const Dim& get(std::string_view name) const;        // throws UserError when absent
+  const Dim& get(std::string_view name) const;  // throws UserError when absent
   std::int64_t size(std::string_view name) const { return get(name).size; }
 
-  Shape with(const Dim& dim) const;                   // appended
-  Shape without(std::string_view name) const;         // throws UserError when absent
+  Shape with(const Dim& dim) const;                             // appended
+  Shape without(std::string_view name) const;                   // throws UserError when absent
   Shape replaced(std::string_view name, const Dim& dim) const;  // same position; throws UserError when absent
 
-  bool operator==(const Shape&) const = default;      // order matters
+  bool operator==(const Shape&) const = default;  // order matters
 
  private:
   std::vector<Dim> dims_;
@@ -52,8 +52,8 @@ class Shape {
 // True when both have the same dimensions in any order.
 bool same_dims(const Shape& a, const Shape& b);
 
-// Output shape of a broadcasting op: if one holds all dimensions of the other, that one; else the dimensions of `a`,
-// then those of `b` that `a` lacks. Throws UserError if a shared name has two sizes.
+// Output shape of a broadcasting op: if one holds all dimensions of the other, that one; else the dimensions
+// of `a`, then those of `b` that `a` lacks. Throws UserError if a shared name has two sizes.
 Shape broadcast_shape(const Shape& a, const Shape& b);
 
 // "batch:128;hidden:1024"; "" for a scalar. parse_shape also takes ',' and white space between dimensions.

@@ -6,8 +6,9 @@
 //   Tensor w = g.parameter("w1", {in, hidden}, Initializer::normal(0.05));
 //   Tensor h = relu(einsum({x, w}, {batch, hidden}));                        // builders: tessera/ops.h
 //
-// A graph only grows; creation order is a topological order. A Tensor is a handle (graph, node, output): copy it freely;
-// it is valid while its Graph lives. Threads: build a graph from one thread; reading it from many is fine.
+// A graph only grows; creation order is a topological order. A Tensor is a handle (graph, node, output): copy
+// it freely; it is valid while its Graph lives. Threads: build a graph from one thread; reading it from many
+// is fine.
 #pragma once
 
 #include <deque>
@@ -66,11 +67,13 @@ class Tensor {
 struct Arg {
   Tensor tensor;
   std::source_location where;
-  Arg(const Tensor& t, std::source_location w = std::source_location::current()) : tensor(t), where(w) {}  // NOLINT
+  Arg(const Tensor& t, std::source_location w = std::source_location::current())
+      : tensor(t), where(w) {}  // NOLINT
 };
 
-// Which part of a training step a node belongs to. Gathered parameters are kept for one region only (they are freed after
-// the forward use and gathered again for the backward one); Update nodes are computed where the slots are stored.
+// Which part of a training step a node belongs to. Gathered parameters are kept for one region only (they are
+// freed after the forward use and gathered again for the backward one); Update nodes are computed where the
+// slots are stored.
 enum class Region : std::uint8_t { Forward, Backward, Update };
 
 // Initial value of a variable: drawn by global element index from the key (seed, variable name, 0).
@@ -88,8 +91,9 @@ struct Initializer {
   static Initializer uniform(double low, double high) { return {Kind::Uniform, low, high}; }
 };
 
-// Parameter: trained. Slot: optimizer state of a parameter, placed like it. State: anything else (caches, counters).
-// Accumulator: a sum over micro-batches; it lives where its first assignment left the value, pending sums included.
+// Parameter: trained. Slot: optimizer state of a parameter, placed like it. State: anything else (caches,
+// counters). Accumulator: a sum over micro-batches; it lives where its first assignment left the value,
+// pending sums included.
 enum class VariableKind : std::uint8_t { Parameter, Slot, State, Accumulator };
 
 struct Variable {
@@ -97,7 +101,7 @@ struct Variable {
   VariableKind kind = VariableKind::Parameter;
   std::string slot_of;  // Slot and Accumulator: the parameter's name
   Initializer init;
-  int node = -1;        // its "variable" node
+  int node = -1;  // its "variable" node
 };
 
 struct Node {
@@ -105,7 +109,7 @@ struct Node {
   std::vector<Tensor> inputs;
   std::vector<Type> outputs;
   Attrs attrs;
-  std::string name;   // full: scopes joined by '/', unique in the graph
+  std::string name;  // full: scopes joined by '/', unique in the graph
   Location where;
   Region region = Region::Forward;
   int recompute = 0;  // 0: none; k: clone for backward region k, never merged with others (DESIGN 4.16)
@@ -123,15 +127,18 @@ class Graph {
   Tensor input(const std::string& name, const Shape& shape, DType dtype = DType::F32,
                std::source_location where = std::source_location::current());
 
-  // A trained variable's value. The variable's name is the scope path and `name`; throws UserError if it is taken.
+  // A trained variable's value. The variable's name is the scope path and `name`; throws UserError if it is
+  // taken.
   Tensor parameter(const std::string& name, const Shape& shape, Initializer init, DType dtype = DType::F32,
                    std::source_location where = std::source_location::current());
   Tensor variable(VariableKind kind, const std::string& name, const Type& type, Initializer init = {},
-                  const std::string& slot_of = "", std::source_location where = std::source_location::current());
+                  const std::string& slot_of = "",
+                  std::source_location where = std::source_location::current());
 
-  // Sets the variable to `value` at the end of a run that asks for this assignment. `variable` is the tensor returned
-  // above; throws UserError when it is not, when types differ, or when the variable already has an assignment.
-  // Returns the assignment as a tensor without elements of its own; pass it to Session::compile as a target.
+  // Sets the variable to `value` at the end of a run that asks for this assignment. `variable` is the tensor
+  // returned above; throws UserError when it is not, when types differ, or when the variable already has an
+  // assignment. Returns the assignment as a tensor without elements of its own; pass it to Session::compile
+  // as a target.
   Tensor assign(Arg variable, Arg value);
 
   // Appends a node: infers and checks the output types (op.infer). The general builder; ops.h has one per op.
@@ -145,12 +152,13 @@ class Graph {
   const Variable* find_variable(std::string_view name) const;
   Tensor find(std::string_view name) const;  // by full tensor name; throws UserError with the nearest name
 
-  // Scopes: names of nodes made while a Scope lives start with its path. A node's Location is the innermost of the calls
-  // (scopes from outside in, then the builder) that stands in the file of the outermost one: a layer of the library opens
-  // a scope with its caller's line, so its nodes carry the user's line.
+  // Scopes: names of nodes made while a Scope lives start with its path. A node's Location is the innermost
+  // of the calls (scopes from outside in, then the builder) that stands in the file of the outermost one: a
+  // layer of the library opens a scope with its caller's line, so its nodes carry the user's line.
   class Scope {
    public:
-    Scope(Graph& graph, const std::string& name, std::source_location where = std::source_location::current());
+    Scope(Graph& graph, const std::string& name,
+          std::source_location where = std::source_location::current());
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -160,8 +168,8 @@ class Graph {
   };
   const std::string& scope_path() const { return path_; }
 
-  // Nodes made while an OriginScope lives are named `path`/... from the root and carry `where`, whatever the scopes and
-  // builders say: for nodes derived from other nodes (gradients, clones, expansions).
+  // Nodes made while an OriginScope lives are named `path`/... from the root and carry `where`, whatever the
+  // scopes and builders say: for nodes derived from other nodes (gradients, clones, expansions).
   class OriginScope {
    public:
     OriginScope(Graph& graph, const std::string& path, Location where);
@@ -198,18 +206,21 @@ class Graph {
   Region region() const { return region_; }
   int next_recompute_group() { return ++recompute_groups_; }
 
-  // Side table for custom gradients (tessera/grad.h): the identity nodes `outputs` pass their gradients through `grad` to
-  // `inputs` instead of their own inputs.
+  // Side table for custom gradients (tessera/grad.h): the identity nodes `outputs` pass their gradients
+  // through `grad` to `inputs` instead of their own inputs.
   struct CustomGradient {
     std::vector<Tensor> inputs;
     std::vector<Tensor> outputs;
     std::function<std::vector<Tensor>(const std::vector<Tensor>& output_grads)> grad;
   };
-  void set_custom_gradient(CustomGradient custom);           // registers every node of `outputs`
-  const CustomGradient* custom_gradient(int node) const;     // nullptr when it has none
+  void set_custom_gradient(CustomGradient custom);        // registers every node of `outputs`
+  const CustomGradient* custom_gradient(int node) const;  // nullptr when it has none
 
-  // Blocks to recompute in the backward pass: nodes [first, last) made by one call of recompute() (tessera/grad.h).
-  struct RecomputeRange { int first = 0, last = 0; };
+  // Blocks to recompute in the backward pass: nodes [first, last) made by one call of recompute()
+  // (tessera/grad.h).
+  struct RecomputeRange {
+    int first = 0, last = 0;
+  };
   void add_recompute_range(RecomputeRange range) { recompute_ranges_.push_back(range); }
   const std::vector<RecomputeRange>& recompute_ranges() const { return recompute_ranges_; }
 
@@ -224,12 +235,12 @@ class Graph {
   std::deque<Node> nodes_;
   std::vector<Variable> variables_;
   std::vector<RecomputeRange> recompute_ranges_;
-  std::map<std::string, int, std::less<>> names_;          // full name -> node
-  std::map<std::string, int, std::less<>> suffixes_;       // base name -> last suffix given
+  std::map<std::string, int, std::less<>> names_;     // full name -> node
+  std::map<std::string, int, std::less<>> suffixes_;  // base name -> last suffix given
   std::map<std::string, std::size_t, std::less<>> variable_index_;
-  std::map<std::string, int, std::less<>> assigned_;       // variable name -> node of its assignment
+  std::map<std::string, int, std::less<>> assigned_;  // variable name -> node of its assignment
   std::deque<CustomGradient> custom_gradients_;
-  std::map<int, const CustomGradient*> custom_of_;         // node -> its entry
+  std::map<int, const CustomGradient*> custom_of_;  // node -> its entry
   std::string path_;
   std::vector<std::pair<std::string, Location>> scopes_;  // path outside of the scope, caller
   std::optional<Location> origin_;
@@ -244,7 +255,8 @@ std::string where_text(const Node& node);
 // The whole graph as text, one node a line, and back. Custom gradients are functions and do not survive:
 // their nodes print with a comment. `table` lists the ops that may occur (all_ops() in tessera/ops.h).
 std::string to_string(const Graph& graph);
-void parse_graph(std::string_view text, std::span<const Op* const> table, Graph& into);  // throws UserError with the line
+void parse_graph(std::string_view text, std::span<const Op* const> table,
+                 Graph& into);  // throws UserError with the line
 
 // The nearest of `candidates` to a misspelt name, or "" when none is near (edit distance).
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);

@@ -1,7 +1,8 @@
-// The lowered program: the one SPMD list of steps that every rank runs, that `explain` prints, and that the planner prices.
+// The lowered program: the one SPMD list of steps that every rank runs, that `explain` prints, and that the
+// planner prices.
 //
-// A program is one text for all ranks: shapes in it are global, with placements; `bind` works out one rank's shapes.
-// Plain data; any thread may read it.
+// A program is one text for all ranks: shapes in it are global, with placements; `bind` works out one rank's
+// shapes. Plain data; any thread may read it.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,12 @@ namespace tessera {
 struct ProgramValue {
   enum class Kind : std::uint8_t { Temp, Feed, Variable };
   std::string name;
-  Type type;                    // global
+  Type type;  // global
   Placement placement;
   Kind kind = Kind::Temp;
-  int view_of = -1;             // the same bytes as this earlier value (rename, reshape without data movement)
-  std::string variable = {};    // Kind::Variable: its name in the Store; Kind::Feed: the input's name
-  bool from_storage = false;    // a variable gathered for use: kept for one region only
+  int view_of = -1;           // the same bytes as this earlier value (rename, reshape without data movement)
+  std::string variable = {};  // Kind::Variable: its name in the Store; Kind::Feed: the input's name
+  bool from_storage = false;  // a variable gathered for use: kept for one region only
 };
 
 enum class CollectiveKind : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Permute, Exchange };
@@ -36,20 +37,22 @@ struct Collective {
   std::vector<int> axes;         // all mesh axes that it communicates over: its group
   Move move;                     // which element of the source goes where (identity for a reshard)
   std::string dim;               // the named dimension that was summed or moved, for people
-  // Payload of one rank with the largest parts: all_reduce: the reduced buffer; all_gather: the result; reduce_scatter and
-  // all_to_all: the input; permute, exchange: the largest amount that one rank receives from others.
+  // Payload of one rank with the largest parts: all_reduce: the reduced buffer; all_gather: the result;
+  // reduce_scatter and all_to_all: the input; permute, exchange: the largest amount that one rank receives
+  // from others.
   std::int64_t bytes = 0;
-  std::string reason;            // why it is there, and which rule change would remove it
+  std::string reason;  // why it is there, and which rule change would remove it
 };
 
 struct Step {
   enum class Kind : std::uint8_t {
-    Run,     // op on local shards
-    Fused,   // scalar code over one loop; every output has the loop's shape, inputs broadcast by name
-    Fill,    // out = value
-    Copy,    // moves within the rank: out[move.out(r)] = in[move.in(r)] where both are local
-    Slice,   // out = the part of in that out's placement wants; no communication. Where out is pending over an axis and in is not,
-             // only ranks with coordinate 0 there keep the values, the others hold the reduction's identity
+    Run,    // op on local shards
+    Fused,  // scalar code over one loop; every output has the loop's shape, inputs broadcast by name
+    Fill,   // out = value
+    Copy,   // moves within the rank: out[move.out(r)] = in[move.in(r)] where both are local
+    Slice,  // out = the part of in that out's placement wants; no communication. Where out is pending over an
+            // axis and in is not, only ranks with coordinate 0 there keep the values, the others hold the
+            // reduction's identity
     Start,   // begins a collective on in
     Wait,    // ends it: the result is in out, and no member still reads my in
     Assign,  // variable = in
@@ -58,15 +61,15 @@ struct Step {
   Kind kind = Kind::Run;
   std::vector<int> in;
   std::vector<int> out;
-  Call call;                    // Run: op, attributes, global types
-  ScalarCode code;              // Fused
-  std::vector<Move> moves;      // Copy
-  double fill = 0;              // Fill
-  Collective collective;        // Start and Wait
-  int start = -1;               // Wait: index of its Start
+  Call call;                // Run: op, attributes, global types
+  ScalarCode code;          // Fused
+  std::vector<Move> moves;  // Copy
+  double fill = 0;          // Fill
+  Collective collective;    // Start and Wait
+  int start = -1;           // Wait: index of its Start
   // provenance
-  std::string name;             // of the graph node
-  std::string key;              // random ops
+  std::string name;  // of the graph node
+  std::string key;   // random ops
   Location where;
   Region region = Region::Forward;
 };
@@ -76,8 +79,8 @@ struct Program {
   Layout layout;
   std::vector<ProgramValue> values;
   std::vector<Step> steps;
-  std::vector<int> fetches;              // value per fetched tensor, complete and at home
-  std::vector<std::string> remarks;      // for people: rules not used, repeated work, moves that a rule caused
+  std::vector<int> fetches;          // value per fetched tensor, complete and at home
+  std::vector<std::string> remarks;  // for people: rules not used, repeated work, moves that a rule caused
 };
 
 // The machine as passes see it (DESIGN 3). exec implements it for this machine.
@@ -86,36 +89,40 @@ class Target {
   virtual ~Target() = default;
   virtual std::string name() const = 0;
   // Scratch bytes that a step needs with the given local types (the largest parts); counted in the arena.
-  virtual std::int64_t workspace(const Step& step, const std::vector<Type>& in, const std::vector<Type>& out) const = 0;
+  virtual std::int64_t workspace(const Step& step, const std::vector<Type>& in,
+                                 const std::vector<Type>& out) const = 0;
   // True when the step may write output `out` over input `in` (same bytes) in place.
   virtual bool in_place(const Step& step, int in, int out) const = 0;
 };
 
 struct LowerOptions {
-  // Passes to leave out, by name: "delay" (pending sums flow through linear ops), "reduce_scatter", "fuse", "early_update",
-  // "in_place", "views", "cse". Results do not depend on them.
+  // Passes to leave out, by name: "delay" (pending sums flow through linear ops), "reduce_scatter", "fuse",
+  // "early_update", "in_place", "views", "cse". Results do not depend on them.
   std::set<std::string> without;
-  std::map<std::string, Placement> accumulators;  // where accumulators already live; lower() adds those it decides
-  bool pin_all = false;                           // keep every value separate and alive (inspection, NaN naming)
+  std::map<std::string, Placement>
+      accumulators;      // where accumulators already live; lower() adds those it decides
+  bool pin_all = false;  // keep every value separate and alive (inspection, NaN naming)
 };
 
 // Lowers what `targets` (tensors to fetch, and assignments) need. Throws UserError on an illegal layout.
 Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh& mesh, const Layout& layout,
               LowerOptions& options);
 
-// Throws InternalError if the program breaks a rule of the IR: a read before a write or after a free, a Wait without its Start,
-// a group that is not made of whole axes, two writers of a variable.
+// Throws InternalError if the program breaks a rule of the IR: a read before a write or after a free, a Wait
+// without its Start, a group that is not made of whole axes, two writers of a variable.
 void verify(const Program& program);
 
 // Where every value lives in a rank's arena. One plan per program, with every part at its largest size.
 struct MemoryPlan {
-  std::vector<std::int64_t> offset;        // per value; -1: not in the arena (variables, views resolve to their base)
+  std::vector<std::int64_t>
+      offset;  // per value; -1: not in the arena (variables, views resolve to their base)
   std::vector<std::int64_t> step_workspace_offset;  // per step; -1: none
   std::int64_t arena_bytes = 0;
-  std::int64_t liveness_bound = 0;         // the largest sum of live bytes at any step: no plan can be smaller
-  std::vector<int> peak_values;            // values alive at that step, largest first
-  // Per value: the variable (a value) that it is computed straight into, instead of being copied there by its Assign; -1: none.
-  // All outputs of such a step are, and their variables have one placement: ranks that share the buffers can share the work.
+  std::int64_t liveness_bound = 0;  // the largest sum of live bytes at any step: no plan can be smaller
+  std::vector<int> peak_values;     // values alive at that step, largest first
+  // Per value: the variable (a value) that it is computed straight into, instead of being copied there by its
+  // Assign; -1: none. All outputs of such a step are, and their variables have one placement: ranks that
+  // share the buffers can share the work.
   std::vector<int> stored_in;
 };
 MemoryPlan plan_memory(const Program& program, const Target& target);
@@ -123,22 +130,25 @@ MemoryPlan plan_memory(const Program& program, const Target& target);
 // One rank's view of the program.
 struct BoundProgram {
   int rank = 0;
-  std::vector<Box> boxes;                  // per value: what this rank holds
-  std::vector<Type> local;                 // per value: local type
+  std::vector<Box> boxes;   // per value: what this rank holds
+  std::vector<Type> local;  // per value: local type
 };
 BoundProgram bind(const Program& program, int rank);
 
-// One copy that a rank makes in an exchange: a strided box from a peer's buffer to mine. Offsets and strides count elements.
+// One copy that a rank makes in an exchange: a strided box from a peer's buffer to mine. Offsets and strides
+// count elements.
 struct CopyPiece {
-  int peer = 0;                            // rank that owns the source
-  std::int64_t from = 0, to = 0;           // offsets in the local buffers
+  int peer = 0;                   // rank that owns the source
+  std::int64_t from = 0, to = 0;  // offsets in the local buffers
   std::vector<std::int64_t> extent, from_stride, to_stride;
 };
-// The copies that `rank` must make so that its part of `to` (under to_placement) holds what `move` says, reading parts of
-// `from`. Source replicas: the peer with the reader's own coordinates on axes that do not cut the source. With pending axes in
-// from_placement, pieces name the member with the reader's coordinates there; the caller sums over the reduce group.
-std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shape& from, const Placement& from_placement,
-                                  const Shape& to, const Placement& to_placement, int rank);
+// The copies that `rank` must make so that its part of `to` (under to_placement) holds what `move` says,
+// reading parts of `from`. Source replicas: the peer with the reader's own coordinates on axes that do not
+// cut the source. With pending axes in from_placement, pieces name the member with the reader's coordinates
+// there; the caller sums over the reduce group.
+std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shape& from,
+                                  const Placement& from_placement, const Shape& to,
+                                  const Placement& to_placement, int rank);
 
 // The program as text. `golden` leaves out what is not part of the lowering contract (views, frees).
 std::string to_string(const Program& program);
@@ -149,9 +159,9 @@ struct ProgramStats {
   std::map<std::string, std::int64_t> count;           // per collective kind
   std::map<std::string, std::int64_t> bytes_per_axis;  // payload per axis group ("rows", "rows+cols")
   std::int64_t collective_bytes = 0;
-  double flops = 0;                                    // of the rank with the largest parts
-  double contraction_flops = 0;                        // of heavy ops only
-  std::int64_t parameter_bytes = 0, slot_bytes = 0;    // stored per rank, largest parts
+  double flops = 0;                                  // of the rank with the largest parts
+  double contraction_flops = 0;                      // of heavy ops only
+  std::int64_t parameter_bytes = 0, slot_bytes = 0;  // stored per rank, largest parts
 };
 ProgramStats stats(const Program& program);
 

@@ -1,12 +1,13 @@
-// Running programs: the Store of variables, and the Session that compiles and runs programs on a mesh of threads.
+// Running programs: the Store of variables, and the Session that compiles and runs programs on a mesh of
+// threads.
 //
 //   Session s(g, mesh, layout);                                   // variables are initialised on first use
 //   auto step = s.compile({loss, update1, update2});              // fetches and assignments
 //   Results r = s.run(step, {{"images", x}, {"labels", y}});
 //   double l = r.scalar(0);
 //
-// Threads: use one Session from one thread at a time. A failing rank makes run() throw SystemError naming it; the session is
-// then unusable except for reading variables.
+// Threads: use one Session from one thread at a time. A failing rank makes run() throw SystemError naming it;
+// the session is then unusable except for reading variables.
 #pragma once
 
 #include <functional>
@@ -23,8 +24,8 @@ namespace tessera {
 
 struct SessionOptions {
   std::uint64_t seed = 1;
-  double deadline_seconds = 300;         // a rank that does not reach a collective within it ends the run
-  bool random_delays = false;            // tests: sleep a random time at every collective
+  double deadline_seconds = 300;  // a rank that does not reach a collective within it ends the run
+  bool random_delays = false;     // tests: sleep a random time at every collective
   LowerOptions lower;
 };
 
@@ -32,20 +33,22 @@ struct SessionOptions {
 using FillFunction = std::function<void(const std::string& name, const Box& box, void* out)>;
 using FeedMap = std::map<std::string, Array>;
 
-// The run covers [offset, offset + size of the dimension) of a larger dimension of size `full` (micro-batches): random ops and
-// View::start of that dimension count in the large one.
-struct Window { std::int64_t offset = 0, full = 0; };
+// The run covers [offset, offset + size of the dimension) of a larger dimension of size `full`
+// (micro-batches): random ops and View::start of that dimension count in the large one.
+struct Window {
+  std::int64_t offset = 0, full = 0;
+};
 
 struct RunOptions {
-  std::int64_t step = 0;                 // seeds random ops
-  std::map<std::string, Window> windows; // by dimension name
+  std::int64_t step = 0;                  // seeds random ops
+  std::map<std::string, Window> windows;  // by dimension name
 };
 
 class Results {
  public:
   struct Impl;
-  double scalar(std::size_t fetch) const;            // of a scalar fetch
-  Array gather(std::size_t fetch) const;             // the whole tensor, put together from the shards of all ranks
+  double scalar(std::size_t fetch) const;  // of a scalar fetch
+  Array gather(std::size_t fetch) const;   // the whole tensor, put together from the shards of all ranks
   // Calls `visit` for each distinct shard held by this process.
   void shards(std::size_t fetch, const std::function<void(const Box&, const void*)>& visit) const;
 
@@ -54,8 +57,8 @@ class Results {
   std::shared_ptr<Impl> impl_;
 };
 
-// Variables by name: shape, placement, shards. Programs borrow them by name; ranks of one process that hold the same box
-// share one buffer.
+// Variables by name: shape, placement, shards. Programs borrow them by name; ranks of one process that hold
+// the same box share one buffer.
 class Store {
  public:
   Store();
@@ -64,15 +67,15 @@ class Store {
   bool has(const std::string& name) const;
   Type type(const std::string& name) const;
   VariableKind kind(const std::string& name) const;
-  Array read(const std::string& name) const;                       // whole tensor
+  Array read(const std::string& name) const;  // whole tensor
   void read(const std::string& name, const Box& box, void* out) const;
-  void write(const std::string& name, const Array& value);         // throws UserError when the type differs
+  void write(const std::string& name, const Array& value);  // throws UserError when the type differs
   void write(const std::string& name, const Box& box, const void* data);
   // Each distinct shard once: what a checkpoint of this process holds.
   void shards(const std::string& name, const std::function<void(const Box&, const void*)>& visit) const;
-  std::int64_t bytes() const;                                      // of this process, shared buffers once
-  std::int64_t bytes_of_rank(int rank) const;                      // what a rank holds, shared buffers counted for each
-  bool torn() const;                                               // a failed step left updates half done
+  std::int64_t bytes() const;                  // of this process, shared buffers once
+  std::int64_t bytes_of_rank(int rank) const;  // what a rank holds, shared buffers counted for each
+  bool torn() const;                           // a failed step left updates half done
 
   struct Impl;
   Impl& impl() { return *impl_; }
@@ -84,12 +87,12 @@ class Store {
 // Counts of one run or of many.
 struct RunStats {
   std::int64_t runs = 0;
-  double seconds = 0;                    // wall time inside run()
-  std::int64_t collectives = 0;          // of one rank
-  std::int64_t collective_bytes = 0;     // payload of one rank
-  double contraction_seconds = 0;        // time in heavy ops, mean over ranks
-  double contraction_flops = 0;          // mean over ranks
-  double wait_seconds = 0;               // time waiting for other ranks, mean over ranks
+  double seconds = 0;                 // wall time inside run()
+  std::int64_t collectives = 0;       // of one rank
+  std::int64_t collective_bytes = 0;  // payload of one rank
+  double contraction_seconds = 0;     // time in heavy ops, mean over ranks
+  double contraction_flops = 0;       // mean over ranks
+  double wait_seconds = 0;            // time waiting for other ranks, mean over ranks
 };
 
 class Session {
@@ -99,18 +102,21 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Lowers and plans; variables it needs and the Store lacks are initialised. The same targets give the same program.
+  // Lowers and plans; variables it needs and the Store lacks are initialised. The same targets give the same
+  // program.
   int compile(const std::vector<Tensor>& targets);
-  // The same on another graph whose variables share names, types and layout with this session's Store (evaluation, decoding,
-  // other batch shapes). The graph must outlive the session.
+  // The same on another graph whose variables share names, types and layout with this session's Store
+  // (evaluation, decoding, other batch shapes). The graph must outlive the session.
   int compile(const Graph& graph, const std::vector<Tensor>& targets);
 
   Results run(int program, const FeedMap& feeds = {}, const RunOptions& options = {});
   Results run(int program, const FillFunction& fill, const RunOptions& options = {});
 
-  // Value of any tensor of a compiled program, computed by a program in which nothing is fused or overwritten.
+  // Value of any tensor of a compiled program, computed by a program in which nothing is fused or
+  // overwritten.
   Array inspect(const Tensor& tensor, const FeedMap& feeds, const RunOptions& options = {});
-  // The first step whose result holds a NaN or +infinity (masks are -infinity): "ffn/einsum_2 (model.cc:88)", "" when none.
+  // The first step whose result holds a NaN or +infinity (masks are -infinity): "ffn/einsum_2 (model.cc:88)",
+  // "" when none.
   std::string first_nonfinite(int program, const FillFunction& fill, const RunOptions& options = {});
 
   const Program& program(int id) const;

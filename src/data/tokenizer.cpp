@@ -41,8 +41,9 @@ class Lines : public sentencepiece::SentenceIterator {
   std::size_t at_ = 0;
 };
 
-// A pseudo-random share of the lines without keeping all: when the buffer is full, the share halves. Which lines is decided by
-// a hash of their number, so that a rhythm of the text (source and target in turn) does not matter.
+// A pseudo-random share of the lines without keeping all: when the buffer is full, the share halves. Which
+// lines is decided by a hash of their number, so that a rhythm of the text (source and target in turn) does
+// not matter.
 std::vector<std::string> sample(const std::function<bool(std::string&)>& next, std::int64_t most) {
   const RandomKey key = random_key(0, "tokenizer lines", 0);
   std::vector<std::pair<std::uint32_t, std::string>> kept;

@@ -5,7 +5,8 @@
 namespace tessera {
 
 BoundProgram bind(const Program& program, int rank) {
-  TESSERA_CHECK(rank >= 0 && rank < program.mesh.ranks(), "bind: the mesh {} has no rank {}", to_string(program.mesh), rank);
+  TESSERA_CHECK(rank >= 0 && rank < program.mesh.ranks(), "bind: the mesh {} has no rank {}",
+                to_string(program.mesh), rank);
   BoundProgram bound;
   bound.rank = rank;
   bound.boxes.reserve(program.values.size());

@@ -1,17 +1,24 @@
 // Layouts: the rules' text form, presets, and the check of rules against a graph and a mesh.
+#include "tessera/layout.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/check.h"
-#include "tessera/layout.h"
 
 namespace tessera {
 namespace {
 
-bool is_separator(char c) { return c == ';' || c == ',' || c == ' ' || c == '\t' || c == '\n'; }
-bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_char(char c) { return is_name_start(c) || (c >= '0' && c <= '9'); }
+bool is_separator(char c) {
+  return c == ';' || c == ',' || c == ' ' || c == '\t' || c == '\n';
+}
+bool is_name_start(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+bool is_name_char(char c) {
+  return is_name_start(c) || (c >= '0' && c <= '9');
+}
 
 // Reads one layout text from left to right.
 class RuleReader {
@@ -21,11 +28,13 @@ class RuleReader {
   Layout read() {
     Layout layout;
     for (skip(); at_ < text_.size(); skip()) {
-      if (peek() == '*') fail("'*' stands for the largest dimension of a stored tensor, after 'params.' or 'slots.' only");
+      if (peek() == '*')
+        fail("'*' stands for the largest dimension of a stored tensor, after 'params.' or 'slots.' only");
       std::string first = name("a dimension");
       std::vector<Rule>* rules = &layout.compute;
       if (peek() == '.') {
-        if (first != "params" && first != "slots") fail(fmt::format("'{}.' is no rule set; use 'params.' or 'slots.'", first));
+        if (first != "params" && first != "slots")
+          fail(fmt::format("'{}.' is no rule set; use 'params.' or 'slots.'", first));
         rules = first == "params" ? &layout.params : &layout.slots;
         ++at_;
         first = peek() == '*' ? star() : name("a dimension or '*'");
@@ -45,8 +54,9 @@ class RuleReader {
     return "*";
   }
   [[noreturn]] void fail(const std::string& what) const {
-    throw UserError(fmt::format("layout '{}', position {}: {}; rules look like batch:rows;vocab:rows+cols;params.*:rows",
-                                text_, at_ + 1, what));
+    throw UserError(
+        fmt::format("layout '{}', position {}: {}; rules look like batch:rows;vocab:rows+cols;params.*:rows",
+                    text_, at_ + 1, what));
   }
   std::string name(const char* expected) {
     if (!is_name_start(peek())) fail(fmt::format("expected {}", expected));
@@ -105,31 +115,38 @@ void check_rule(const Rule& rule, const char* prefix, const std::vector<std::str
   std::string text = rule_text(rule, prefix);
   std::set<std::string> seen;
   for (const std::string& axis : rule.axes) {
-    TESSERA_CHECK(seen.insert(axis).second, "layout: rule '{}' names axis '{}' twice; name each axis once", text, axis);
+    TESSERA_CHECK(seen.insert(axis).second, "layout: rule '{}' names axis '{}' twice; name each axis once",
+                  text, axis);
     if (mesh.find(axis) >= 0) continue;
-    TESSERA_CHECK(rule.optional, "layout: rule '{}': the mesh has no axis '{}'{} (a trailing '?' makes a rule optional)", text,
-                  axis, suggestion(axis, axes));
+    TESSERA_CHECK(rule.optional,
+                  "layout: rule '{}': the mesh has no axis '{}'{} (a trailing '?' makes a rule optional)",
+                  text, axis, suggestion(axis, axes));
     remarks.push_back(fmt::format("rule '{}' is not used: the mesh has no axis '{}'", text, axis));
   }
   if (rule.dim == "*" || std::find(dims.begin(), dims.end(), rule.dim) != dims.end()) return;
   TESSERA_CHECK(rule.optional,
-                "layout: rule '{}': no tensor has a dimension '{}'{} (a trailing '?' makes a rule optional)", text, rule.dim,
-                suggestion(rule.dim, dims));
+                "layout: rule '{}': no tensor has a dimension '{}'{} (a trailing '?' makes a rule optional)",
+                text, rule.dim, suggestion(rule.dim, dims));
   remarks.push_back(fmt::format("rule '{}' is not used: no tensor has a dimension '{}'", text, rule.dim));
 }
 
 }  // namespace
 
-Layout Layout::parse(std::string_view text) { return RuleReader(text).read(); }
+Layout Layout::parse(std::string_view text) {
+  return RuleReader(text).read();
+}
 
 Layout Layout::preset_or_parse(std::string_view text, const Mesh& mesh) {
   bool preset = text == "dp" || text == "mp" || text == "dp_mp" || text == "fsdp";
   if (!preset) return parse(text);
-  TESSERA_CHECK(mesh.axis_count() >= 1, "layout: preset '{}' needs a mesh with at least one axis, such as --mesh all:2", text);
+  TESSERA_CHECK(mesh.axis_count() >= 1,
+                "layout: preset '{}' needs a mesh with at least one axis, such as --mesh all:2", text);
   const std::string& data = mesh.axis_name(0);
   const std::string& model = mesh.axis_name(mesh.axis_count() - 1);
-  TESSERA_CHECK(text != "dp_mp" || mesh.axis_count() >= 2,
-                "layout: preset 'dp_mp' needs two mesh axes, such as --mesh rows:2;cols:2, but the mesh is {}", to_string(mesh));
+  TESSERA_CHECK(
+      text != "dp_mp" || mesh.axis_count() >= 2,
+      "layout: preset 'dp_mp' needs two mesh axes, such as --mesh rows:2;cols:2, but the mesh is {}",
+      to_string(mesh));
   std::string model_rules = fmt::format("vocab:{0}?;d_ff:{0}?;heads:{0}?", model);
   if (text == "dp") return parse(fmt::format("batch:{}", data));
   if (text == "mp") return parse(model_rules);
@@ -167,7 +184,8 @@ std::vector<std::string> check_layout(const Graph& graph, const Mesh& mesh, cons
       check_rule(rule, prefix, dims, mesh, remarks);
       auto [first, fresh] = ruled.emplace(rule.dim, &rule);
       TESSERA_CHECK(fresh,
-                    "layout: dimension '{0}' has two rules, '{2}' and '{3}'; keep one of them (one dimension over two axes is "
+                    "layout: dimension '{0}' has two rules, '{2}' and '{3}'; keep one of them (one dimension "
+                    "over two axes is "
                     "written {1}{0}:a+b)",
                     rule.dim, prefix, rule_text(*first->second, prefix), rule_text(rule, prefix));
     }

@@ -37,8 +37,8 @@ Program Lowering::run(const Graph& graph, const std::vector<Tensor>& targets) {
   return std::move(program_);
 }
 
-// The nodes that the targets need, in an order that keeps few values alive: as created, but updates of variables as soon as
-// their inputs are there.
+// The nodes that the targets need, in an order that keeps few values alive: as created, but updates of
+// variables as soon as their inputs are there.
 std::vector<int> Lowering::needed_order(const Graph& graph, const std::vector<Tensor>& targets) const {
   std::vector<char> needed(graph.nodes().size(), 0);
   for (const Tensor& t : targets) needed[static_cast<std::size_t>(t.node())] = 1;
@@ -75,7 +75,8 @@ std::vector<int> Lowering::needed_order(const Graph& graph, const std::vector<Te
   return order;
 }
 
-void Lowering::count_uses(Scope& scope, const std::vector<int>& order, const std::vector<Tensor>& targets) const {
+void Lowering::count_uses(Scope& scope, const std::vector<int>& order,
+                          const std::vector<Tensor>& targets) const {
   for (int id : order) {
     const Node& node = scope.graph->node(id);
     Call call = call_of(node);
@@ -130,7 +131,9 @@ void Lowering::set_value(Scope& scope, TensorId tensor, int id) {
 void Lowering::lower_feed(Scope& scope, int id) {
   if (scope.value.count({id, 0}) != 0) return;  // an expansion's input
   const Node& node = scope.graph->node(id);
-  ProgramValue feed{.name = node.name, .type = node.outputs[0], .placement = home(node.outputs[0].shape, fmt::format("input '{}'", node.name))};
+  ProgramValue feed{.name = node.name,
+                    .type = node.outputs[0],
+                    .placement = home(node.outputs[0].shape, fmt::format("input '{}'", node.name))};
   feed.kind = ProgramValue::Kind::Feed;
   feed.variable = node.attrs.text("name");
   set_value(scope, {id, 0}, new_value(std::move(feed)));
@@ -143,7 +146,8 @@ void Lowering::lower_variable(Scope& scope, int id) {
   const Variable* variable = scope.graph->find_variable(name);
   TESSERA_ASSERT(variable != nullptr, "variable node '{}' without a variable", name);
   auto known = options_.accumulators.find(name);
-  if (variable->kind == VariableKind::Accumulator && known == options_.accumulators.end()) return;  // lower_accumulator
+  if (variable->kind == VariableKind::Accumulator && known == options_.accumulators.end())
+    return;  // lower_accumulator
   ProgramValue result{.name = name, .type = node.outputs[0], .placement = {}};
   result.kind = ProgramValue::Kind::Variable;
   result.variable = name;
@@ -156,8 +160,9 @@ void Lowering::lower_variable(Scope& scope, int id) {
   set_value(scope, {id, 0}, variables_[name]);
 }
 
-// An accumulator lives where its first addition finds the summand: in the parameter's storage placement when storage rules
-// split that, else with the summand's sums pending, so that they are reduced once and not for every micro-batch (DESIGN 4.6).
+// An accumulator lives where its first addition finds the summand: in the parameter's storage placement when
+// storage rules split that, else with the summand's sums pending, so that they are reduced once and not for
+// every micro-batch (DESIGN 4.6).
 void Lowering::lower_accumulator(Scope& scope, int id, const Node& consumer) {
   const Node& node = scope.graph->node(id);
   const std::string& name = node.attrs.text("name");
@@ -225,8 +230,9 @@ void Lowering::emit_ready_assigns(bool all) {
 void Lowering::remark_repeated_work() {
   for (const auto& [axis, flops] : repeated_) {
     if (heavy_flops_ == 0 || flops / heavy_flops_ < 0.01 || mesh_.axis_size(axis) == 1) continue;
-    program_.remarks.push_back(fmt::format("axis '{}' splits nothing in {:.0f} % of the contraction work: those flops are repeated {}x",
-                                           mesh_.axis_name(axis), 100 * flops / heavy_flops_, mesh_.axis_size(axis)));
+    program_.remarks.push_back(fmt::format(
+        "axis '{}' splits nothing in {:.0f} % of the contraction work: those flops are repeated {}x",
+        mesh_.axis_name(axis), 100 * flops / heavy_flops_, mesh_.axis_size(axis)));
   }
 }
 

@@ -1,8 +1,8 @@
-// The state of one lowering: graph -> Program. lower.cpp walks the graph, lower_op.cpp lowers one op, lower_moves.cpp the data
-// movement ops, reshard.cpp brings a value to another placement.
+// The state of one lowering: graph -> Program. lower.cpp walks the graph, lower_op.cpp lowers one op,
+// lower_moves.cpp the data movement ops, reshard.cpp brings a value to another placement.
 //
-// Rules (DESIGN 4.3, 4.4): an op takes its inputs at home and leaves its result where its roles put it, sums pending; a value
-// moves only when a consumer needs it elsewhere, once per region.
+// Rules (DESIGN 4.3, 4.4): an op takes its inputs at home and leaves its result where its roles put it, sums
+// pending; a value moves only when a consumer needs it elsewhere, once per region.
 #pragma once
 
 #include <map>
@@ -29,10 +29,10 @@ class Lowering {
   // One graph being lowered: the user's, or the scratch graph of an expansion.
   struct Scope {
     const Graph* graph = nullptr;
-    bool expansion = false;                   // provenance stays with the op that is expanded
-    std::map<TensorId, int> value;            // where each lowered tensor is
-    std::map<TensorId, int> open_uses;        // consumers not lowered yet
-    std::set<TensorId> must_complete;         // some consumer cannot take pending sums
+    bool expansion = false;             // provenance stays with the op that is expanded
+    std::map<TensorId, int> value;      // where each lowered tensor is
+    std::map<TensorId, int> open_uses;  // consumers not lowered yet
+    std::set<TensorId> must_complete;   // some consumer cannot take pending sums
   };
   // Who is being lowered: provenance of the steps made.
   struct Origin {
@@ -58,43 +58,53 @@ class Lowering {
   // --- lower_op.cpp
   // What one op does with the dimensions of its inputs.
   struct OpCuts {
-    std::map<std::string, Cut> cut;                   // dimension name -> cut in this op
-    std::vector<Placement> inputs;                    // what each input must be brought to (without delayed pendings)
-    std::vector<std::string> split_whole;             // Whole dimensions that home splits
+    std::map<std::string, Cut> cut;        // dimension name -> cut in this op
+    std::vector<Placement> inputs;         // what each input must be brought to (without delayed pendings)
+    std::vector<std::string> split_whole;  // Whole dimensions that home splits
   };
   std::vector<int> lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs);
   OpCuts decide_cuts(const Call& call, const std::vector<int>& inputs);
-  void refine_in_update(const Call& call, const std::vector<int>& inputs, std::map<std::string, Cut>& cut) const;
+  void refine_in_update(const Call& call, const std::vector<int>& inputs,
+                        std::map<std::string, Cut>& cut) const;
   void take_storage_cuts(const Call& call, std::map<std::string, Cut>& cut) const;
   void check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const;
   std::vector<int> expand_op(const Call& call, const std::vector<int>& inputs, const OpCuts& cuts);
   std::optional<std::vector<int>> delayed_axes(const Scope& scope, const Node& node, const Call& call,
-                                               const std::vector<int>& inputs, const OpCuts& cuts, std::vector<bool>& delayed) const;
-  void note_sums(const Call& call, const std::vector<int>& inputs, const std::vector<int>& outputs, const OpCuts& cuts);
-  Placement output_placement(const Call& call, int output, const OpCuts& cuts, const std::vector<int>& delayed) const;
-  std::vector<int> emit_run(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs);
-  void count_repeated_work(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs);
+                                               const std::vector<int>& inputs, const OpCuts& cuts,
+                                               std::vector<bool>& delayed) const;
+  void note_sums(const Call& call, const std::vector<int>& inputs, const std::vector<int>& outputs,
+                 const OpCuts& cuts);
+  Placement output_placement(const Call& call, int output, const OpCuts& cuts,
+                             const std::vector<int>& delayed) const;
+  std::vector<int> emit_run(const Call& call, const std::vector<int>& inputs,
+                            const std::vector<Placement>& outputs);
+  void count_repeated_work(const Call& call, const std::vector<int>& inputs,
+                           const std::vector<Placement>& outputs);
 
   // --- lower_moves.cpp
-  std::vector<int> lower_moves(Scope& scope, const Node& node, const Call& call, const std::vector<int>& inputs);
-  std::vector<int> move_sources(const Scope& scope, const Node& node, const Call& call, const std::vector<int>& inputs);
+  std::vector<int> lower_moves(Scope& scope, const Node& node, const Call& call,
+                               const std::vector<int>& inputs);
+  std::vector<int> move_sources(const Scope& scope, const Node& node, const Call& call,
+                                const std::vector<int>& inputs);
   std::optional<Placement> carried_placement(const std::vector<Move>& moves, int output, const Type& type,
                                              const std::vector<int>& inputs) const;
-  void cut_new_dimensions(const std::vector<Move>& moves, int output, const Shape& shape, const std::vector<int>& inputs,
-                          Placement& placement) const;
+  void cut_new_dimensions(const std::vector<Move>& moves, int output, const Shape& shape,
+                          const std::vector<int>& inputs, Placement& placement) const;
   bool is_view(const std::vector<Move>& moves, int in, const Shape& out) const;
   double fill_of(const Call& call) const;
   void emit_fill_if_needed(const Call& call, const std::vector<Move>& moves, int out);
-  void emit_local_moves(const Call& call, const std::vector<Move>& moves, const std::vector<int>& sources, int out);
-  void emit_exchange(const Call& call, const std::vector<Move>& moves, const std::vector<int>& sources, int out);
+  void emit_local_moves(const Call& call, const std::vector<Move>& moves, const std::vector<int>& sources,
+                        int out);
+  void emit_exchange(const Call& call, const std::vector<Move>& moves, const std::vector<int>& sources,
+                     int out);
   std::vector<int> exchange_axes(const Move& move, int in, int out) const;
 
   // --- reshard.cpp
   int reshard(int value, const Placement& target, const std::string& why);
   int reduce_pending(int value, const Placement& target, const std::string& why);
   int emit_slice(int value, const Placement& target);
-  int emit_collective(int value, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes, const Placement& target,
-                      const std::string& why);
+  int emit_collective(int value, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes,
+                      const Placement& target, const std::string& why);
   void emit_collective_into(int in, int out, Collective collective);
   std::vector<int> scattered_axes(const Placement& placement, const std::vector<int>& summed) const;
   CollectiveKind recognise(const Shape& shape, const Placement& from, const Placement& to) const;
@@ -107,7 +117,9 @@ class Lowering {
   const ProgramValue& value(int id) const { return program_.values[static_cast<std::size_t>(id)]; }
   int base_of(int id) const;
   bool enabled(const char* pass) const { return options_.without.count(pass) == 0; }
-  Placement home(const Shape& shape, const std::string& what) const { return home_placement(mesh_, layout_, shape, what); }
+  Placement home(const Shape& shape, const std::string& what) const {
+    return home_placement(mesh_, layout_, shape, what);
+  }
   Cut home_cut(const Dim& dim) const;
   Placement completed(Placement placement) const;
   std::string fresh_name(const std::string& base);
@@ -117,15 +129,19 @@ class Lowering {
   LowerOptions& options_;
   Program program_;
   Origin origin_;
-  std::map<std::string, int> memo_;           // (value, placement, region) -> value
-  std::map<std::string, int> variables_;      // name -> value
-  struct PendingAssign { int value; int variable; Origin origin; };
-  std::vector<PendingAssign> assigns_;        // waiting for the variable's last read
-  std::map<int, double> repeated_;            // axis -> flops of heavy ops that it does not split
+  std::map<std::string, int> memo_;       // (value, placement, region) -> value
+  std::map<std::string, int> variables_;  // name -> value
+  struct PendingAssign {
+    int value;
+    int variable;
+    Origin origin;
+  };
+  std::vector<PendingAssign> assigns_;  // waiting for the variable's last read
+  std::map<int, double> repeated_;      // axis -> flops of heavy ops that it does not split
   double heavy_flops_ = 0;
   std::map<std::string, int> value_names_;
   std::map<int, std::set<std::string>> summed_;  // pending value -> dimensions whose sums it still lacks
-  std::map<int, int> open_reads_;             // variable value -> consumers of it or of a view, not lowered yet
+  std::map<int, int> open_reads_;  // variable value -> consumers of it or of a view, not lowered yet
 };
 
 }  // namespace tessera

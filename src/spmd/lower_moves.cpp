@@ -1,6 +1,6 @@
-// Lowering of data movement ops (slice, pad, concat, split, stack, reshape, broadcast, rename, transpose) from their moves.
-// Where every rank already holds what its part of the result needs, the moves run locally, or the result is a view;
-// otherwise they become one exchange of exactly the overlapping boxes per input.
+// Lowering of data movement ops (slice, pad, concat, split, stack, reshape, broadcast, rename, transpose)
+// from their moves. Where every rank already holds what its part of the result needs, the moves run locally,
+// or the result is a view; otherwise they become one exchange of exactly the overlapping boxes per input.
 #include <algorithm>
 
 #include "base/check.h"
@@ -17,7 +17,8 @@ struct RefinedCut {
 
 std::int64_t minor_product(const Move& move, const Affine& affine) {
   std::int64_t product = 1;
-  for (std::size_t k = 1; k < affine.parts.size(); ++k) product *= move.extent[static_cast<std::size_t>(affine.parts[k].refined)];
+  for (std::size_t k = 1; k < affine.parts.size(); ++k)
+    product *= move.extent[static_cast<std::size_t>(affine.parts[k].refined)];
   return product;
 }
 
@@ -30,8 +31,10 @@ bool covers(const Move& move, const Affine& affine, std::int64_t size) {
   return major.stride == product && move.extent[static_cast<std::size_t>(major.refined)] * product == size;
 }
 
-// The cut of the major refined dimension that an input dimension's cut amounts to, if its boundaries fall there.
-std::optional<RefinedCut> refine_cut(const Mesh& mesh, const Move& move, const Affine& affine, const Dim& dim, const Cut& cut) {
+// The cut of the major refined dimension that an input dimension's cut amounts to, if its boundaries fall
+// there.
+std::optional<RefinedCut> refine_cut(const Mesh& mesh, const Move& move, const Affine& affine, const Dim& dim,
+                                     const Cut& cut) {
   if (affine.parts.empty() || !covers(move, affine, dim.size)) return std::nullopt;
   std::int64_t inner = minor_product(move, affine);
   std::int64_t major = move.extent[static_cast<std::size_t>(affine.parts[0].refined)];
@@ -39,7 +42,8 @@ std::optional<RefinedCut> refine_cut(const Mesh& mesh, const Move& move, const A
   Cut refined{cut.axes, cut.grain % inner == 0 ? cut.grain / inner : 1};
   std::int64_t parts = mesh.flat_size(cut.axes);
   for (std::int64_t i = 0; i <= parts; ++i) {
-    if (cut_at(dim.size, cut.grain, parts, i) != inner * cut_at(major, refined.grain, parts, i)) return std::nullopt;
+    if (cut_at(dim.size, cut.grain, parts, i) != inner * cut_at(major, refined.grain, parts, i))
+      return std::nullopt;
   }
   return RefinedCut{affine.parts[0].refined, refined};
 }
@@ -63,8 +67,9 @@ bool covers_all(const Move& move, const std::vector<Affine>& affines, const Shap
 }
 
 bool axis_in(int axis, const std::vector<Cut>& cuts) {
-  return std::any_of(cuts.begin(), cuts.end(),
-                     [&](const Cut& c) { return std::find(c.axes.begin(), c.axes.end(), axis) != c.axes.end(); });
+  return std::any_of(cuts.begin(), cuts.end(), [&](const Cut& c) {
+    return std::find(c.axes.begin(), c.axes.end(), axis) != c.axes.end();
+  });
 }
 
 std::int64_t written_elements(const std::vector<Move>& moves, int output) {
@@ -80,10 +85,10 @@ std::int64_t written_elements(const std::vector<Move>& moves, int output) {
 
 }  // namespace
 
-// The placement of output `output` for which no element changes its rank, given where the inputs are; nothing when a cut falls
-// inside what a move takes apart. New dimensions are made where home puts them.
-std::optional<Placement> Lowering::carried_placement(const std::vector<Move>& moves, int output, const Type& type,
-                                                     const std::vector<int>& inputs) const {
+// The placement of output `output` for which no element changes its rank, given where the inputs are; nothing
+// when a cut falls inside what a move takes apart. New dimensions are made where home puts them.
+std::optional<Placement> Lowering::carried_placement(const std::vector<Move>& moves, int output,
+                                                     const Type& type, const std::vector<int>& inputs) const {
   const Shape& shape = type.shape;
   std::optional<Placement> result;
   for (const Move& move : moves) {
@@ -93,12 +98,14 @@ std::optional<Placement> Lowering::carried_placement(const std::vector<Move>& mo
     carried.pending = in.placement.pending;
     for (std::size_t d = 0; d < in.type.shape.count(); ++d) {
       if (mesh_.flat_size(in.placement.cuts[d].axes) == 1) continue;
-      std::optional<RefinedCut> cut = refine_cut(mesh_, move, move.in[d], in.type.shape[d], in.placement.cuts[d]);
+      std::optional<RefinedCut> cut =
+          refine_cut(mesh_, move, move.in[d], in.type.shape[d], in.placement.cuts[d]);
       if (!cut) return std::nullopt;
       bool placed = false;
       for (std::size_t o = 0; o < shape.count() && !placed; ++o) {
         const Affine& out = move.out[o];
-        placed = !out.parts.empty() && out.parts[0].refined == cut->refined && covers(move, out, shape[o].size);
+        placed =
+            !out.parts.empty() && out.parts[0].refined == cut->refined && covers(move, out, shape[o].size);
         if (placed) carried.cuts[o] = {cut->cut.axes, cut->cut.grain * minor_product(move, out)};
       }
       if (!placed) return std::nullopt;
@@ -109,9 +116,10 @@ std::optional<Placement> Lowering::carried_placement(const std::vector<Move>& mo
   return result;
 }
 
-// Cuts dimensions that come from no input (broadcast, stack, padding) as home does, where their axes are free.
-void Lowering::cut_new_dimensions(const std::vector<Move>& moves, int output, const Shape& shape, const std::vector<int>& inputs,
-                                  Placement& placement) const {
+// Cuts dimensions that come from no input (broadcast, stack, padding) as home does, where their axes are
+// free.
+void Lowering::cut_new_dimensions(const std::vector<Move>& moves, int output, const Shape& shape,
+                                  const std::vector<int>& inputs, Placement& placement) const {
   for (std::size_t o = 0; o < shape.count(); ++o) {
     if (!placement.cuts[o].whole()) continue;
     bool fresh = true;
@@ -139,13 +147,15 @@ bool Lowering::is_view(const std::vector<Move>& moves, int in, const Shape& out)
          running_order(move, move.in) == running_order(move, move.out);
 }
 
-std::vector<int> Lowering::lower_moves(Scope& scope, const Node& node, const Call& call, const std::vector<int>& inputs) {
+std::vector<int> Lowering::lower_moves(Scope& scope, const Node& node, const Call& call,
+                                       const std::vector<int>& inputs) {
   std::vector<Move> moves = call.op->moves(call);
   std::vector<int> sources = move_sources(scope, node, call, inputs);
   std::vector<int> outputs;
   for (std::size_t o = 0; o < call.out.size(); ++o) {
     std::vector<Move> mine;
-    std::copy_if(moves.begin(), moves.end(), std::back_inserter(mine), [&](const Move& m) { return m.output == static_cast<int>(o); });
+    std::copy_if(moves.begin(), moves.end(), std::back_inserter(mine),
+                 [&](const Move& m) { return m.output == static_cast<int>(o); });
     const Shape& shape = call.out[o].shape;
     std::string name = o == 0 ? call.name : fmt::format("{}:{}", call.name, o);
     if (call.name != origin_.name) name = fmt::format("{}/{}", origin_.name, name);
@@ -167,7 +177,9 @@ std::vector<int> Lowering::lower_moves(Scope& scope, const Node& node, const Cal
       continue;
     }
     std::vector<int> complete = sources;
-    for (int& id : complete) id = reshard(id, completed(value(id).placement), fmt::format("{} '{}' moves it", call.op->name, call.name));
+    for (int& id : complete)
+      id = reshard(id, completed(value(id).placement),
+                   fmt::format("{} '{}' moves it", call.op->name, call.name));
     result.placement = home(shape, fmt::format("'{}'", call.name));
     outputs.push_back(new_value(std::move(result)));
     emit_exchange(call, mine, complete, outputs.back());
@@ -175,15 +187,19 @@ std::vector<int> Lowering::lower_moves(Scope& scope, const Node& node, const Cal
   return outputs;
 }
 
-// Which values the moves read: inputs as they are when they agree with each other, else at home; sums stay pending only when
-// all of them are pending alike and no other consumer needs them complete.
-std::vector<int> Lowering::move_sources(const Scope& scope, const Node& node, const Call& call, const std::vector<int>& inputs) {
+// Which values the moves read: inputs as they are when they agree with each other, else at home; sums stay
+// pending only when all of them are pending alike and no other consumer needs them complete.
+std::vector<int> Lowering::move_sources(const Scope& scope, const Node& node, const Call& call,
+                                        const std::vector<int>& inputs) {
   bool keep = enabled("delay") && call.op->linear != nullptr;
   for (std::size_t i = 0; i < inputs.size() && keep; ++i) {
     const Placement& placement = value(inputs[i]).placement;
     std::vector<int> axes = placement.pending_axes();
-    keep = call.op->linear(call, static_cast<int>(i)) && placement.pending == value(inputs[0]).placement.pending &&
-           std::all_of(axes.begin(), axes.end(), [&](int a) { return placement.pending[static_cast<std::size_t>(a)] == Reduction::Sum; }) &&
+    keep = call.op->linear(call, static_cast<int>(i)) &&
+           placement.pending == value(inputs[0]).placement.pending &&
+           std::all_of(
+               axes.begin(), axes.end(),
+               [&](int a) { return placement.pending[static_cast<std::size_t>(a)] == Reduction::Sum; }) &&
            (axes.empty() || scope.must_complete.count({node.inputs[i].node(), node.inputs[i].output()}) == 0);
   }
   std::int64_t in_bytes = 0, out_bytes = 0;
@@ -194,10 +210,12 @@ std::vector<int> Lowering::move_sources(const Scope& scope, const Node& node, co
   std::vector<int> sources;
   for (int id : inputs) {
     // Several inputs meet at home; a single one is taken where it is.
-    Placement target = inputs.size() == 1 ? value(id).placement : home(value(id).type.shape, fmt::format("'{}'", value(id).name));
+    Placement target = inputs.size() == 1 ? value(id).placement
+                                          : home(value(id).type.shape, fmt::format("'{}'", value(id).name));
     if (keep) target.pending = value(id).placement.pending;
     if (!keep) target = completed(std::move(target));
-    bool stored = value(base_of(id)).kind == ProgramValue::Kind::Variable && origin_.region != tessera::Region::Update;
+    bool stored =
+        value(base_of(id)).kind == ProgramValue::Kind::Variable && origin_.region != tessera::Region::Update;
     if (stored) target.cuts = home(value(id).type.shape, fmt::format("'{}'", value(id).name)).cuts;
     sources.push_back(reshard(id, target, why));
   }
@@ -209,7 +227,9 @@ Placement Lowering::completed(Placement placement) const {
   return placement;
 }
 
-double Lowering::fill_of(const Call& call) const { return call.op->fill; }
+double Lowering::fill_of(const Call& call) const {
+  return call.op->fill;
+}
 
 void Lowering::emit_fill_if_needed(const Call& call, const std::vector<Move>& moves, int out) {
   if (moves.empty() || written_elements(moves, moves[0].output) < value(out).type.shape.elements()) {
@@ -221,7 +241,8 @@ void Lowering::emit_fill_if_needed(const Call& call, const std::vector<Move>& mo
   }
 }
 
-void Lowering::emit_local_moves(const Call& call, const std::vector<Move>& moves, const std::vector<int>& sources, int out) {
+void Lowering::emit_local_moves(const Call& call, const std::vector<Move>& moves,
+                                const std::vector<int>& sources, int out) {
   emit_fill_if_needed(call, moves, out);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     Step copy;
@@ -237,7 +258,8 @@ void Lowering::emit_local_moves(const Call& call, const std::vector<Move>& moves
   }
 }
 
-void Lowering::emit_exchange(const Call& call, const std::vector<Move>& moves, const std::vector<int>& sources, int out) {
+void Lowering::emit_exchange(const Call& call, const std::vector<Move>& moves,
+                             const std::vector<int>& sources, int out) {
   emit_fill_if_needed(call, moves, out);
   for (const Move& move : moves) {
     int in = sources[static_cast<std::size_t>(move.input)];
@@ -256,25 +278,31 @@ void Lowering::emit_exchange(const Call& call, const std::vector<Move>& moves, c
       continue;
     }
     for (std::size_t d = 0; d < value(in).type.shape.count(); ++d) {
-      if (!value(in).placement.cuts[d].whole() && collective.dim.empty()) collective.dim = value(in).type.shape[d].name;
+      if (!value(in).placement.cuts[d].whole() && collective.dim.empty())
+        collective.dim = value(in).type.shape[d].name;
     }
-    collective.reason = fmt::format("{} '{}' moves elements of a split dimension between ranks", call.op->name, call.name);
+    collective.reason =
+        fmt::format("{} '{}' moves elements of a split dimension between ranks", call.op->name, call.name);
     emit_collective_into(in, out, std::move(collective));
   }
 }
 
-// The axes along which elements change their rank: those that cut either side, but for dimensions carried over unchanged.
+// The axes along which elements change their rank: those that cut either side, but for dimensions carried
+// over unchanged.
 std::vector<int> Lowering::exchange_axes(const Move& move, int in, int out) const {
   const ProgramValue &from = value(in), &to = value(out);
   std::set<int> axes;
   for (const Cut& cut : from.placement.cuts) axes.insert(cut.axes.begin(), cut.axes.end());
   for (const Cut& cut : to.placement.cuts) axes.insert(cut.axes.begin(), cut.axes.end());
   for (std::size_t d = 0; d < from.type.shape.count(); ++d) {
-    std::optional<RefinedCut> cut = refine_cut(mesh_, move, move.in[d], from.type.shape[d], from.placement.cuts[d]);
+    std::optional<RefinedCut> cut =
+        refine_cut(mesh_, move, move.in[d], from.type.shape[d], from.placement.cuts[d]);
     if (!cut || cut->cut.whole()) continue;
     for (std::size_t o = 0; o < to.type.shape.count(); ++o) {
       const Affine& affine = move.out[o];
-      if (affine.parts.empty() || affine.parts[0].refined != cut->refined || !covers(move, affine, to.type.shape[o].size)) continue;
+      if (affine.parts.empty() || affine.parts[0].refined != cut->refined ||
+          !covers(move, affine, to.type.shape[o].size))
+        continue;
       Placement a = replicated(mesh_, Shape({to.type.shape[o]})), b = a;
       a.cuts[0] = {cut->cut.axes, cut->cut.grain * minor_product(move, affine)};
       b.cuts[0] = to.placement.cuts[o];
@@ -283,7 +311,8 @@ std::vector<int> Lowering::exchange_axes(const Move& move, int in, int out) cons
     }
   }
   std::vector<int> result;
-  std::copy_if(axes.begin(), axes.end(), std::back_inserter(result), [&](int a) { return mesh_.axis_size(a) > 1; });
+  std::copy_if(axes.begin(), axes.end(), std::back_inserter(result),
+               [&](int a) { return mesh_.axis_size(a) > 1; });
   return result;
 }
 

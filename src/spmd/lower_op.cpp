@@ -1,5 +1,5 @@
-// Lowering of one op: how its roles and the rules cut its dimensions, which pending sums flow through it, where its
-// results are left.
+// Lowering of one op: how its roles and the rules cut its dimensions, which pending sums flow through it,
+// where its results are left.
 #include <algorithm>
 
 #include "base/check.h"
@@ -8,11 +8,14 @@
 namespace tessera {
 namespace {
 
-bool contains(const Names& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool contains(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 std::vector<int> real_axes(const Mesh& mesh, const Cut& cut) {
   std::vector<int> axes;
-  std::copy_if(cut.axes.begin(), cut.axes.end(), std::back_inserter(axes), [&](int a) { return mesh.axis_size(a) > 1; });
+  std::copy_if(cut.axes.begin(), cut.axes.end(), std::back_inserter(axes),
+               [&](int a) { return mesh.axis_size(a) > 1; });
   return axes;
 }
 
@@ -22,7 +25,8 @@ bool meets(const std::vector<int>& a, const std::vector<int>& b) {
 
 // True when `fine` is `coarse` with further minor axes.
 bool refines(const Cut& fine, const Cut& coarse) {
-  return fine.axes.size() > coarse.axes.size() && std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin()) &&
+  return fine.axes.size() > coarse.axes.size() &&
+         std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin()) &&
          (coarse.whole() || fine.grain == coarse.grain);
 }
 
@@ -61,7 +65,8 @@ std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::v
   check_conflicts(call, cuts.cut);
   if (!cuts.split_whole.empty() && call.op->expand != nullptr) return expand_op(call, inputs, cuts);
   std::vector<bool> delayed(inputs.size(), false);
-  std::vector<int> pending = delayed_axes(scope, node, call, inputs, cuts, delayed).value_or(std::vector<int>{});
+  std::vector<int> pending =
+      delayed_axes(scope, node, call, inputs, cuts, delayed).value_or(std::vector<int>{});
   std::vector<int> brought;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Placement target = cuts.inputs[i];
@@ -77,12 +82,15 @@ std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::v
   return results;
 }
 
-// Remembers, for people, which dimensions a pending result was summed over: those of this op and those of its pending inputs.
-void Lowering::note_sums(const Call& call, const std::vector<int>& inputs, const std::vector<int>& outputs, const OpCuts& cuts) {
+// Remembers, for people, which dimensions a pending result was summed over: those of this op and those of its
+// pending inputs.
+void Lowering::note_sums(const Call& call, const std::vector<int>& inputs, const std::vector<int>& outputs,
+                         const OpCuts& cuts) {
   std::set<std::string> dims;
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     auto known = summed_.find(inputs[i]);
-    if (known != summed_.end() && !value(inputs[i]).placement.complete()) dims.insert(known->second.begin(), known->second.end());
+    if (known != summed_.end() && !value(inputs[i]).placement.complete())
+      dims.insert(known->second.begin(), known->second.end());
     for (const Dim& dim : call.in[i].shape) {
       Role role = role_of(call, static_cast<int>(i), dim.name);
       bool partial = role == Role::Sum || role == Role::Max || role == Role::Min;
@@ -123,16 +131,18 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
     const Shape& shape = call.in[i].shape;
     Placement target = replicated(mesh_, shape);
     for (std::size_t d = 0; d < shape.count(); ++d) {
-      if (role_of(call, static_cast<int>(i), shape[d].name) != Role::Whole) target.cuts[d] = cuts.cut.at(shape[d].name);
+      if (role_of(call, static_cast<int>(i), shape[d].name) != Role::Whole)
+        target.cuts[d] = cuts.cut.at(shape[d].name);
     }
     cuts.inputs.push_back(std::move(target));
   }
   return cuts;
 }
 
-// Updates are computed where the slots (and stored parameters) live: a storage cut of an input is taken over by the op when
-// its axes are free, so that gradients are reduce-scattered and slots never move (DESIGN 4.5).
-void Lowering::refine_in_update(const Call& call, const std::vector<int>& inputs, std::map<std::string, Cut>& cut) const {
+// Updates are computed where the slots (and stored parameters) live: a storage cut of an input is taken over
+// by the op when its axes are free, so that gradients are reduce-scattered and slots never move (DESIGN 4.5).
+void Lowering::refine_in_update(const Call& call, const std::vector<int>& inputs,
+                                std::map<std::string, Cut>& cut) const {
   std::vector<int> used;
   for (const auto& [name, c] : cut) used.insert(used.end(), c.axes.begin(), c.axes.end());
   for (std::size_t i = 0; i < call.in.size(); ++i) {
@@ -141,7 +151,8 @@ void Lowering::refine_in_update(const Call& call, const std::vector<int>& inputs
       auto it = cut.find(shape[d].name);
       const Cut& actual = value(inputs[i]).placement.cuts[d];
       if (it == cut.end() || !refines(actual, it->second)) continue;
-      std::vector<int> extra(actual.axes.begin() + static_cast<std::ptrdiff_t>(it->second.axes.size()), actual.axes.end());
+      std::vector<int> extra(actual.axes.begin() + static_cast<std::ptrdiff_t>(it->second.axes.size()),
+                             actual.axes.end());
       if (meets(extra, used)) continue;
       used.insert(used.end(), extra.begin(), extra.end());
       it->second = actual;
@@ -162,27 +173,32 @@ void Lowering::check_conflicts(const Call& call, const std::map<std::string, Cut
   for (std::size_t o = 0; o < call.out.size(); ++o) {
     for (const Dim& dim : call.out[o].shape) {
       if (!continued_from(call, dim).empty()) continue;
-      bool whole = call.op->made != nullptr && call.op->made(call, static_cast<int>(o), dim.name) == Role::Whole;
+      bool whole =
+          call.op->made != nullptr && call.op->made(call, static_cast<int>(o), dim.name) == Role::Whole;
       if (!whole) all.emplace(dim.name, home_cut(dim));
     }
   }
   Renames aligned = call.op->aligned ? call.op->aligned(call) : Renames{};
   std::map<int, std::string> user;  // axis -> dimension
   for (const auto& [name, c] : all) {
-    bool follower = std::any_of(aligned.begin(), aligned.end(), [&, &n = name](const auto& pair) { return pair.second == n; });
+    bool follower = std::any_of(aligned.begin(), aligned.end(),
+                                [&, &n = name](const auto& pair) { return pair.second == n; });
     if (follower) continue;
     for (int axis : real_axes(mesh_, c)) {
       auto [it, fresh] = user.emplace(axis, name);
       if (fresh) continue;
       std::vector<std::string> free_axes;
       for (int a = 0; a < mesh_.axis_count(); ++a) {
-        bool taken = std::any_of(all.begin(), all.end(), [&](const auto& other) { return meets({a}, other.second.axes); });
+        bool taken = std::any_of(all.begin(), all.end(),
+                                 [&](const auto& other) { return meets({a}, other.second.axes); });
         if (!taken) free_axes.push_back(mesh_.axis_name(a));
       }
       std::string choice = free_axes.empty() ? std::string("drop one of the two rules")
-                                             : fmt::format("put one of them on {}, or drop one rule", fmt::join(free_axes, " or "));
-      throw UserError(fmt::format("{}: dimensions '{}' and '{}' are both split over axis '{}' ({}); {}, or rename one before this op",
-                                  call.op->name, it->second, name, mesh_.axis_name(axis), where_text(call, origin_.where), choice));
+                                             : fmt::format("put one of them on {}, or drop one rule",
+                                                           fmt::join(free_axes, " or "));
+      throw UserError(fmt::format(
+          "{}: dimensions '{}' and '{}' are both split over axis '{}' ({}); {}, or rename one before this op",
+          call.op->name, it->second, name, mesh_.axis_name(axis), where_text(call, origin_.where), choice));
     }
   }
 }
@@ -227,7 +243,8 @@ std::optional<std::vector<int>> Lowering::delayed_axes(const Scope& scope, const
       return placement.pending[static_cast<std::size_t>(a)] == Reduction::Sum;
     });
     const Tensor& in = node.inputs[i];
-    bool usable = sums && call.op->linear(call, static_cast<int>(i)) && scope.must_complete.count({in.node(), in.output()}) == 0;
+    bool usable = sums && call.op->linear(call, static_cast<int>(i)) &&
+                  scope.must_complete.count({in.node(), in.output()}) == 0;
     if (!usable || (candidates > 0 && (!call.op->additive || axes != pending))) continue;
     pending = axes;
     delayed[i] = true;
@@ -238,21 +255,24 @@ std::optional<std::vector<int>> Lowering::delayed_axes(const Scope& scope, const
   for (std::size_t i = 0; possible && i < inputs.size(); ++i) {
     for (const Cut& cut : cuts.inputs[i].cuts) possible = possible && !meets(cut.axes, pending);
     if (delayed[i]) {
-      in_bytes += largest_elements(mesh_, call.in[i].shape, cuts.inputs[i]) * static_cast<std::int64_t>(size_of(call.in[i].dtype));
+      in_bytes += largest_elements(mesh_, call.in[i].shape, cuts.inputs[i]) *
+                  static_cast<std::int64_t>(size_of(call.in[i].dtype));
     }
   }
   for (std::size_t o = 0; possible && o < call.out.size(); ++o) {
     Placement out = output_placement(call, static_cast<int>(o), cuts, {});
     for (const Cut& cut : out.cuts) possible = possible && !meets(cut.axes, pending);
     for (int axis : out.pending_axes()) possible = possible && !meets({axis}, pending);
-    out_bytes += largest_elements(mesh_, call.out[o].shape, out) * static_cast<std::int64_t>(size_of(call.out[o].dtype));
+    out_bytes += largest_elements(mesh_, call.out[o].shape, out) *
+                 static_cast<std::int64_t>(size_of(call.out[o].dtype));
   }
   if (possible && out_bytes <= in_bytes) return pending;
   delayed.assign(inputs.size(), false);
   return std::nullopt;
 }
 
-Placement Lowering::output_placement(const Call& call, int output, const OpCuts& cuts, const std::vector<int>& delayed) const {
+Placement Lowering::output_placement(const Call& call, int output, const OpCuts& cuts,
+                                     const std::vector<int>& delayed) const {
   const Shape& shape = call.out[static_cast<std::size_t>(output)].shape;
   Placement placement = replicated(mesh_, shape);
   for (std::size_t d = 0; d < shape.count(); ++d) {
@@ -271,15 +291,19 @@ Placement Lowering::output_placement(const Call& call, int output, const OpCuts&
     for (const Dim& dim : call.in[i].shape) {
       Role role = role_of(call, static_cast<int>(i), dim.name);
       if (role != Role::Sum && role != Role::Max && role != Role::Min) continue;
-      Reduction reduction = role == Role::Sum ? Reduction::Sum : role == Role::Max ? Reduction::Max : Reduction::Min;
-      for (int axis : real_axes(mesh_, cuts.cut.at(dim.name))) placement.pending[static_cast<std::size_t>(axis)] = reduction;
+      Reduction reduction = role == Role::Sum   ? Reduction::Sum
+                            : role == Role::Max ? Reduction::Max
+                                                : Reduction::Min;
+      for (int axis : real_axes(mesh_, cuts.cut.at(dim.name)))
+        placement.pending[static_cast<std::size_t>(axis)] = reduction;
     }
   }
   for (int axis : delayed) placement.pending[static_cast<std::size_t>(axis)] = Reduction::Sum;
   return placement;
 }
 
-std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs) {
+std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& inputs,
+                                    const std::vector<Placement>& outputs) {
   Step step;
   step.kind = Step::Kind::Run;
   step.call = call;
@@ -295,7 +319,8 @@ std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& in
   return out;
 }
 
-void Lowering::count_repeated_work(const Call& call, const std::vector<int>& inputs, const std::vector<Placement>& outputs) {
+void Lowering::count_repeated_work(const Call& call, const std::vector<int>& inputs,
+                                   const std::vector<Placement>& outputs) {
   double flops = call.op->flops ? call.op->flops(call) : 0;
   heavy_flops_ += flops;
   for (int axis = 0; axis < mesh_.axis_count(); ++axis) {
@@ -303,8 +328,9 @@ void Lowering::count_repeated_work(const Call& call, const std::vector<int>& inp
       return p.pending[static_cast<std::size_t>(axis)] != Reduction::None ||
              std::any_of(p.cuts.begin(), p.cuts.end(), [&](const Cut& c) { return meets({axis}, c.axes); });
     };
-    bool used = std::any_of(outputs.begin(), outputs.end(), cut_by) ||
-                std::any_of(inputs.begin(), inputs.end(), [&](int id) { return cut_by(value(id).placement); });
+    bool used =
+        std::any_of(outputs.begin(), outputs.end(), cut_by) ||
+        std::any_of(inputs.begin(), inputs.end(), [&](int id) { return cut_by(value(id).placement); });
     if (!used) repeated_[axis] += flops;
   }
 }

@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-// Names, their uniqueness and the text form follow the rules of dimensions; a message says that it is about a mesh.
+// Names, their uniqueness and the text form follow the rules of dimensions; a message says that it is about a
+// mesh.
 template <class Make>
 Shape axes_of(const Make& make) {
   try {
@@ -21,9 +22,12 @@ Mesh::Mesh(std::vector<Dim> axes) : axes_(std::move(axes)) {
   std::int64_t ranks = 1;
   Shape checked = axes_of([&] { return Shape(axes_); });
   for (const Dim& axis : axes_) {
-    TESSERA_CHECK(axis.size >= 1, "mesh: axis '{}' has size {}; an axis has at least one rank, so write 1 or more", axis.name, axis.size);
+    TESSERA_CHECK(axis.size >= 1,
+                  "mesh: axis '{}' has size {}; an axis has at least one rank, so write 1 or more", axis.name,
+                  axis.size);
     ranks *= axis.size;
-    TESSERA_CHECK(ranks <= (1 << 20), "mesh: {} has more than 2^20 ranks; make an axis smaller", to_string(checked));
+    TESSERA_CHECK(ranks <= (1 << 20), "mesh: {} has more than 2^20 ranks; make an axis smaller",
+                  to_string(checked));
   }
 }
 
@@ -31,7 +35,9 @@ Mesh Mesh::parse(std::string_view text) {
   return Mesh(axes_of([&] { return parse_shape(text); }).dims());
 }
 
-std::string to_string(const Mesh& mesh) { return to_string(Shape(mesh.axes())); }
+std::string to_string(const Mesh& mesh) {
+  return to_string(Shape(mesh.axes()));
+}
 
 int Mesh::find(std::string_view name) const {
   for (int a = 0; a < axis_count(); ++a) {
@@ -57,7 +63,8 @@ std::vector<int> Mesh::coordinates(int rank) const {
 
 int Mesh::rank_of(const std::vector<int>& coordinates) const {
   int rank = 0;
-  for (int a = 0; a < axis_count(); ++a) rank = rank * axis_size(a) + coordinates[static_cast<std::size_t>(a)];
+  for (int a = 0; a < axis_count(); ++a)
+    rank = rank * axis_size(a) + coordinates[static_cast<std::size_t>(a)];
   return rank;
 }
 

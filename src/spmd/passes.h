@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// Joins neighbouring component-wise steps over the same shape and placement into one loop each (Step::Kind::Fused).
+// Joins neighbouring component-wise steps over the same shape and placement into one loop each
+// (Step::Kind::Fused).
 Program fuse(Program program);
 
 // Adds a Free after the last use of every temporary value.

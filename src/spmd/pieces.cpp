@@ -1,18 +1,21 @@
 // Which elements go from whose shard to whose: the one engine behind every reshard, exchange and local move.
 //
-// Works in the refined index space of a Move: the receiver's box and a sender's box each restrict the refined dimensions;
-// what remains is a list of boxes that are strided regions in both local buffers.
+// Works in the refined index space of a Move: the receiver's box and a sender's box each restrict the refined
+// dimensions; what remains is a list of boxes that are strided regions in both local buffers.
+#include "spmd/pieces.h"
+
 #include <algorithm>
 
 #include "base/check.h"
-#include "spmd/pieces.h"
 
 namespace tessera {
 namespace {
 
 using RefinedBox = std::vector<Interval>;  // per refined dimension
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return a >= 0 ? (a + b - 1) / b : -(-a / b);
+}
 
 // Decomposes the flat interval [low, high) over extents[k..] (row-major) into boxes; appends to `boxes`.
 void decompose(const std::vector<std::int64_t>& extents, std::size_t k, std::int64_t low, std::int64_t high,
@@ -48,8 +51,8 @@ void decompose(const std::vector<std::int64_t>& extents, std::size_t k, std::int
 }
 
 // Restricts `regions` to refined indices whose tensor index lies in [part.begin, part.end).
-std::vector<RefinedBox> restrict_to(const std::vector<RefinedBox>& regions, const Affine& affine, Interval part,
-                                const std::vector<std::int64_t>& extent) {
+std::vector<RefinedBox> restrict_to(const std::vector<RefinedBox>& regions, const Affine& affine,
+                                    Interval part, const std::vector<std::int64_t>& extent) {
   std::int64_t low = part.begin - affine.offset, high = part.end - affine.offset;
   if (affine.parts.empty()) return low <= 0 && 0 < high ? regions : std::vector<RefinedBox>{};
   std::vector<RefinedBox> allowed;  // over the refined dimensions of affine.parts
@@ -66,7 +69,8 @@ std::vector<RefinedBox> restrict_to(const std::vector<RefinedBox>& regions, cons
       total *= extents.back();
     }
     RefinedBox prefix;
-    if (total > 0) decompose(extents, 0, std::max<std::int64_t>(low, 0), std::min(high, total), prefix, allowed);
+    if (total > 0)
+      decompose(extents, 0, std::max<std::int64_t>(low, 0), std::min(high, total), prefix, allowed);
   }
   std::vector<RefinedBox> result;
   for (const RefinedBox& region : regions) {
@@ -84,8 +88,8 @@ std::vector<RefinedBox> restrict_to(const std::vector<RefinedBox>& regions, cons
   return result;
 }
 
-std::vector<RefinedBox> restrict_to_box(std::vector<RefinedBox> regions, const std::vector<Affine>& affines, const Box& box,
-                                    const std::vector<std::int64_t>& extent) {
+std::vector<RefinedBox> restrict_to_box(std::vector<RefinedBox> regions, const std::vector<Affine>& affines,
+                                        const Box& box, const std::vector<std::int64_t>& extent) {
   for (std::size_t d = 0; d < affines.size() && !regions.empty(); ++d) {
     regions = restrict_to(regions, affines[d], {box.start[d], box.end(d)}, extent);
   }
@@ -126,7 +130,8 @@ CopyPiece piece_of(const Move& move, const RefinedBox& region, const Box& from, 
     std::int64_t n = region[r].size();
     if (n == 1) continue;
     // Merge with the dimension before when both sides are contiguous across the border.
-    if (!piece.extent.empty() && piece.from_stride.back() == n * from_stride[r] && piece.to_stride.back() == n * to_stride[r]) {
+    if (!piece.extent.empty() && piece.from_stride.back() == n * from_stride[r] &&
+        piece.to_stride.back() == n * to_stride[r]) {
       piece.extent.back() *= n;
       piece.from_stride.back() = from_stride[r];
       piece.to_stride.back() = to_stride[r];
@@ -160,8 +165,9 @@ Move identity_move(const Shape& shape) {
   return move;
 }
 
-std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shape& from, const Placement& from_placement,
-                                  const Shape& to, const Placement& to_placement, int rank) {
+std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shape& from,
+                                  const Placement& from_placement, const Shape& to,
+                                  const Placement& to_placement, int rank) {
   Box mine = box_of(mesh, to, to_placement, rank);
   RefinedBox all;
   for (std::int64_t n : move.extent) all.push_back({0, n});

@@ -1,4 +1,5 @@
-// Cuts and placements: the one formula for parts, what the rules give for a shape, and where variables are stored.
+// Cuts and placements: the one formula for parts, what the rules give for a shape, and where variables are
+// stored.
 #include <algorithm>
 
 #include "base/check.h"
@@ -48,7 +49,8 @@ std::vector<int> Placement::pending_axes() const {
 }
 
 Placement replicated(const Mesh& mesh, const Shape& shape) {
-  return {std::vector<Cut>(shape.count()), std::vector<Reduction>(static_cast<std::size_t>(mesh.axis_count()), Reduction::None)};
+  return {std::vector<Cut>(shape.count()),
+          std::vector<Reduction>(static_cast<std::size_t>(mesh.axis_count()), Reduction::None)};
 }
 
 std::string to_string(const Placement& placement, const Shape& shape, const Mesh& mesh) {
@@ -56,13 +58,15 @@ std::string to_string(const Placement& placement, const Shape& shape, const Mesh
   for (std::size_t d = 0; d < shape.count(); ++d) {
     std::string text = shape[d].name;
     const Cut& cut = placement.cuts[d];
-    for (std::size_t k = 0; k < cut.axes.size(); ++k) text += (k == 0 ? ":" : "+") + mesh.axis_name(cut.axes[k]);
+    for (std::size_t k = 0; k < cut.axes.size(); ++k)
+      text += (k == 0 ? ":" : "+") + mesh.axis_name(cut.axes[k]);
     if (!cut.whole() && cut.grain != 1) text += fmt::format("@{}", cut.grain);
     dims.push_back(text);
   }
   std::string text = fmt::format("[{}]", fmt::join(dims, ";"));
   for (int a : placement.pending_axes()) {
-    text += fmt::format(" pending {} over {}", to_string(placement.pending[static_cast<std::size_t>(a)]), mesh.axis_name(a));
+    text += fmt::format(" pending {} over {}", to_string(placement.pending[static_cast<std::size_t>(a)]),
+                        mesh.axis_name(a));
   }
   return text;
 }
@@ -74,7 +78,8 @@ bool same_boundaries(const Mesh& mesh, std::int64_t size, const Cut& a, const Cu
     // Axes of size 1 cut nothing.
     auto effective = [&](const Cut& cut) {
       std::vector<int> axes;
-      std::copy_if(cut.axes.begin(), cut.axes.end(), std::back_inserter(axes), [&](int x) { return mesh.axis_size(x) > 1; });
+      std::copy_if(cut.axes.begin(), cut.axes.end(), std::back_inserter(axes),
+                   [&](int x) { return mesh.axis_size(x) > 1; });
       return axes;
     };
     if (effective(a) != effective(b)) return false;
@@ -127,7 +132,8 @@ Cut cut_of_rule(const Mesh& mesh, const Rule& rule) {
 
 }  // namespace
 
-Placement home_placement(const Mesh& mesh, const Layout& layout, const Shape& shape, const std::string& what) {
+Placement home_placement(const Mesh& mesh, const Layout& layout, const Shape& shape,
+                         const std::string& what) {
   Placement home = replicated(mesh, shape);
   std::vector<int> user(static_cast<std::size_t>(mesh.axis_count()), -1);  // axis -> dimension that uses it
   for (std::size_t d = 0; d < shape.count(); ++d) {
@@ -137,8 +143,10 @@ Placement home_placement(const Mesh& mesh, const Layout& layout, const Shape& sh
     for (int axis : home.cuts[d].axes) {
       int& first = user[static_cast<std::size_t>(axis)];
       TESSERA_CHECK(first < 0,
-                    "layout: dimensions '{0}' and '{1}' of {2} are both split over axis '{3}'; a tensor or op can use an axis "
-                    "once: drop the rule {0}:{3} or {1}:{3}, move one of them to another axis, or rename the dimension here",
+                    "layout: dimensions '{0}' and '{1}' of {2} are both split over axis '{3}'; a tensor or "
+                    "op can use an axis "
+                    "once: drop the rule {0}:{3} or {1}:{3}, move one of them to another axis, or rename the "
+                    "dimension here",
                     shape[static_cast<std::size_t>(first)].name, shape[d].name, what, mesh.axis_name(axis));
       first = static_cast<int>(d);
     }
@@ -156,7 +164,9 @@ bool uses_axis(const Placement& placement, int axis) {
 
 std::string dimension_on(const Shape& shape, const Placement& placement, int axis) {
   std::size_t d = 0;
-  while (std::find(placement.cuts[d].axes.begin(), placement.cuts[d].axes.end(), axis) == placement.cuts[d].axes.end()) ++d;
+  while (std::find(placement.cuts[d].axes.begin(), placement.cuts[d].axes.end(), axis) ==
+         placement.cuts[d].axes.end())
+    ++d;
   return shape[d].name;
 }
 
@@ -170,13 +180,16 @@ int largest_unsplit(const Shape& shape, const Placement& placement) {
   return best;
 }
 
-void apply_storage_rule(const Mesh& mesh, const Rule& rule, const char* set, const Variable& variable, const Shape& shape,
-                        const Placement& home, Placement& placement, std::vector<std::string>* remarks) {
+void apply_storage_rule(const Mesh& mesh, const Rule& rule, const char* set, const Variable& variable,
+                        const Shape& shape, const Placement& home, Placement& placement,
+                        std::vector<std::string>* remarks) {
   auto remark = [&](const std::string& why) {
-    if (remarks != nullptr) remarks->push_back(fmt::format("{}.{} does not split '{}': {}", set, rule.dim, variable.name, why));
+    if (remarks != nullptr)
+      remarks->push_back(fmt::format("{}.{} does not split '{}': {}", set, rule.dim, variable.name, why));
   };
   int d = rule.dim == "*" ? largest_unsplit(shape, home) : shape.find(rule.dim);
-  if (d < 0) return remark(rule.dim == "*" ? "all its dimensions are split already" : "it has no such dimension");
+  if (d < 0)
+    return remark(rule.dim == "*" ? "all its dimensions are split already" : "it has no such dimension");
   Cut extra = cut_of_rule(mesh, rule);
   Cut& cut = placement.cuts[static_cast<std::size_t>(d)];
   for (int axis : extra.axes) {
@@ -186,7 +199,8 @@ void apply_storage_rule(const Mesh& mesh, const Rule& rule, const char* set, con
       continue;
     }
     TESSERA_CHECK(rule.dim == "*",
-                  "layout: storage rule {0}.{1}:{2} on '{3}': axis '{2}' splits its dimension '{4}' already; use another axis, or "
+                  "layout: storage rule {0}.{1}:{2} on '{3}': axis '{2}' splits its dimension '{4}' already; "
+                  "use another axis, or "
                   "{0}.*:{2}, which leaves such tensors alone",
                   set, rule.dim, mesh.axis_name(axis), variable.name, dimension_on(shape, placement, axis));
     remark(fmt::format("axis '{}' splits it already", mesh.axis_name(axis)));
@@ -195,13 +209,14 @@ void apply_storage_rule(const Mesh& mesh, const Rule& rule, const char* set, con
 
 }  // namespace
 
-Placement storage_placement(const Mesh& mesh, const Layout& layout, const Variable& variable, const Shape& shape,
-                            std::vector<std::string>* remarks) {
+Placement storage_placement(const Mesh& mesh, const Layout& layout, const Variable& variable,
+                            const Shape& shape, std::vector<std::string>* remarks) {
   Placement home = home_placement(mesh, layout, shape, fmt::format("variable '{}'", variable.name));
   Placement placement = home;
   bool trained = variable.kind == VariableKind::Parameter || variable.kind == VariableKind::Slot;
   if (!trained) return placement;
-  for (const Rule& rule : layout.params) apply_storage_rule(mesh, rule, "params", variable, shape, home, placement, remarks);
+  for (const Rule& rule : layout.params)
+    apply_storage_rule(mesh, rule, "params", variable, shape, home, placement, remarks);
   if (variable.kind == VariableKind::Slot) {
     for (const Rule& rule : layout.slots) {
       // Slots start from the parameter's storage; a rule that repeats a params rule adds nothing.

@@ -6,7 +6,8 @@
 namespace tessera {
 
 const char* to_string(CollectiveKind kind) {
-  static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "exchange"};
+  static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "all_to_all", "permute",        "exchange"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -20,13 +21,16 @@ class Printer {
     text_ += fmt::format("mesh {}\nlayout {}\n", to_string(p_.mesh), to_string(p_.layout));
     for (std::size_t v = 0; v < p_.values.size(); ++v) {
       const ProgramValue& value = p_.values[v];
-      if (value.kind == ProgramValue::Kind::Feed) text_ += fmt::format("%{} = feed {} : {}\n", v, value.variable, typed(static_cast<int>(v)));
-      if (value.kind == ProgramValue::Kind::Variable) text_ += fmt::format("%{} = variable {} : {}\n", v, value.variable, typed(static_cast<int>(v)));
+      if (value.kind == ProgramValue::Kind::Feed)
+        text_ += fmt::format("%{} = feed {} : {}\n", v, value.variable, typed(static_cast<int>(v)));
+      if (value.kind == ProgramValue::Kind::Variable)
+        text_ += fmt::format("%{} = variable {} : {}\n", v, value.variable, typed(static_cast<int>(v)));
     }
     std::size_t next_view = 0;
     for (const Step& step : p_.steps) {
       // A view is printed before the first step that could read it: after its base was written.
-      for (; next_view < p_.values.size() && shown_before(next_view, step); ++next_view) print_view(next_view);
+      for (; next_view < p_.values.size() && shown_before(next_view, step); ++next_view)
+        print_view(next_view);
       print_step(step);
     }
     for (; next_view < p_.values.size(); ++next_view) print_view(next_view);
@@ -45,7 +49,8 @@ class Printer {
     return !step.out.empty() && step.kind != Step::Kind::Assign;
   }
   void print_view(std::size_t v) {
-    if (p_.values[v].view_of >= 0) text_ += fmt::format("%{} = view %{} : {}\n", v, p_.values[v].view_of, typed(static_cast<int>(v)));
+    if (p_.values[v].view_of >= 0)
+      text_ += fmt::format("%{} = view %{} : {}\n", v, p_.values[v].view_of, typed(static_cast<int>(v)));
   }
   std::string typed(int id) const {
     const ProgramValue& value = p_.values[static_cast<std::size_t>(id)];
@@ -83,28 +88,34 @@ class Printer {
     switch (step.kind) {
       case Step::Kind::Run: {
         std::string attrs;
-        for (const auto& [name, value] : step.call.attrs) attrs += fmt::format("{}{}={}", attrs.empty() ? "" : ", ", name, to_string(value));
+        for (const auto& [name, value] : step.call.attrs)
+          attrs += fmt::format("{}{}={}", attrs.empty() ? "" : ", ", name, to_string(value));
         text_ += fmt::format("{} = {}({}){} : {}{}\n", list(step.out), step.call.op->name, list(step.in),
                              attrs.empty() ? "" : " {" + attrs + "}", outputs(step), origin(step));
         break;
       }
       case Step::Kind::Fused:
-        text_ += fmt::format("{} = fused[{}]({}) : {}{}\n", list(step.out), step.code.code.size(), list(step.in), outputs(step), origin(step));
+        text_ += fmt::format("{} = fused[{}]({}) : {}{}\n", list(step.out), step.code.code.size(),
+                             list(step.in), outputs(step), origin(step));
         break;
       case Step::Kind::Fill:
         text_ += fmt::format("{} = fill {} : {}{}\n", list(step.out), step.fill, outputs(step), origin(step));
         break;
       case Step::Kind::Copy:
-        text_ += fmt::format("{} = {}({}) locally : {}{}\n", list(step.out), step.call.op->name, list(step.in), outputs(step), origin(step));
+        text_ += fmt::format("{} = {}({}) locally : {}{}\n", list(step.out), step.call.op->name,
+                             list(step.in), outputs(step), origin(step));
         break;
       case Step::Kind::Slice:
-        text_ += fmt::format("{} = slice_local({}) : {}{}\n", list(step.out), list(step.in), outputs(step), origin(step));
+        text_ += fmt::format("{} = slice_local({}) : {}{}\n", list(step.out), list(step.in), outputs(step),
+                             origin(step));
         break;
       case Step::Kind::Start:
-        text_ += fmt::format("start {}({}) {} bytes{}\n", collective(step.collective), list(step.in), step.collective.bytes, origin(step));
+        text_ += fmt::format("start {}({}) {} bytes{}\n", collective(step.collective), list(step.in),
+                             step.collective.bytes, origin(step));
         break;
       case Step::Kind::Wait:
-        text_ += fmt::format("{} = wait {} : {}   # {}\n", list(step.out), to_string(step.collective.kind), outputs(step), step.collective.reason);
+        text_ += fmt::format("{} = wait {} : {}   # {}\n", list(step.out), to_string(step.collective.kind),
+                             outputs(step), step.collective.reason);
         break;
       case Step::Kind::Assign:
         text_ += fmt::format("assign {} = {}\n", list(step.out), list(step.in));
@@ -121,6 +132,8 @@ class Printer {
 
 }  // namespace
 
-std::string to_string(const Program& program) { return Printer(program).run(); }
+std::string to_string(const Program& program) {
+  return Printer(program).run();
+}
 
 }  // namespace tessera

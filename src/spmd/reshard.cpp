@@ -1,6 +1,7 @@
-// Brings a value from one placement to another with the fewest bytes: a slice where every rank holds what it needs, a
-// reduce-scatter where pending sums meet a wanted cut, an all-reduce where they do not, and otherwise one exchange of
-// overlapping boxes, recognised as all-gather, all-to-all or permute where it is one. Never a hidden full copy.
+// Brings a value from one placement to another with the fewest bytes: a slice where every rank holds what it
+// needs, a reduce-scatter where pending sums meet a wanted cut, an all-reduce where they do not, and
+// otherwise one exchange of overlapping boxes, recognised as all-gather, all-to-all or permute where it is
+// one. Never a hidden full copy.
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,13 +11,17 @@
 namespace tessera {
 namespace {
 
-// True when `fine` is `coarse` with further minor axes (or equal): every rank's part lies inside its coarse part.
+// True when `fine` is `coarse` with further minor axes (or equal): every rank's part lies inside its coarse
+// part.
 bool nested(const Mesh& mesh, std::int64_t size, const Cut& fine, const Cut& coarse) {
-  if (coarse.axes.size() > fine.axes.size() || !std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin())) return false;
+  if (coarse.axes.size() > fine.axes.size() ||
+      !std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin()))
+    return false;
   if (coarse.whole() || coarse.grain == fine.grain) return true;
   std::int64_t outer = mesh.flat_size(coarse.axes), inner = mesh.flat_size(fine.axes) / outer;
   for (std::int64_t i = 0; i <= outer; ++i) {
-    if (cut_at(size, coarse.grain, outer, i) != cut_at(size, fine.grain, outer * inner, i * inner)) return false;
+    if (cut_at(size, coarse.grain, outer, i) != cut_at(size, fine.grain, outer * inner, i * inner))
+      return false;
   }
   return true;
 }
@@ -30,7 +35,8 @@ bool all_nested(const Mesh& mesh, const Shape& shape, const Placement& fine, con
 
 std::vector<int> sorted_axes(const Mesh& mesh, const std::set<int>& axes) {
   std::vector<int> result;
-  std::copy_if(axes.begin(), axes.end(), std::back_inserter(result), [&](int a) { return mesh.axis_size(a) > 1; });
+  std::copy_if(axes.begin(), axes.end(), std::back_inserter(result),
+               [&](int a) { return mesh.axis_size(a) > 1; });
   return result;
 }
 
@@ -59,8 +65,9 @@ int Lowering::reshard(int id, const Placement& target, const std::string& why) {
   return result;
 }
 
-// Completes pending sums (or makes a complete value pending, which costs nothing), taking cuts of `target` on the way where
-// that saves bytes: axes that are not pending are sliced first, pending ones become a reduce-scatter.
+// Completes pending sums (or makes a complete value pending, which costs nothing), taking cuts of `target` on
+// the way where that saves bytes: axes that are not pending are sliced first, pending ones become a
+// reduce-scatter.
 int Lowering::reduce_pending(int id, const Placement& target, const std::string& why) {
   const Shape shape = value(id).type.shape;
   Placement from = value(id).placement;
@@ -101,7 +108,8 @@ int Lowering::reduce_pending(int id, const Placement& target, const std::string&
     if (summed_cut && enabled("reduce_scatter")) {
       Placement scatter = goal;
       scatter.pending = from.pending;
-      for (int axis : scattered_axes(scatter, to_reduce)) scatter.pending[static_cast<std::size_t>(axis)] = Reduction::None;
+      for (int axis : scattered_axes(scatter, to_reduce))
+        scatter.pending[static_cast<std::size_t>(axis)] = Reduction::None;
       std::vector<int> axes = scattered_axes(scatter, to_reduce);
       now = emit_collective(now, CollectiveKind::ReduceScatter, reduction, axes, scatter, why);
       std::erase_if(to_reduce, [&](int a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
@@ -165,8 +173,8 @@ void Lowering::inherit_sums(int from, int to) {
   summed_[to].insert(dims.begin(), dims.end());
 }
 
-int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes, const Placement& target,
-                              const std::string& why) {
+int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes,
+                              const Placement& target, const std::string& why) {
   const Shape shape = value(id).type.shape;
   Collective collective;
   collective.kind = kind;
@@ -204,9 +212,11 @@ int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std
 
 void Lowering::emit_collective_into(int in, int out, Collective collective) {
   auto bytes = [&](int id) {
-    return largest_elements(mesh_, value(id).type.shape, value(id).placement) * static_cast<std::int64_t>(size_of(value(id).type.dtype));
+    return largest_elements(mesh_, value(id).type.shape, value(id).placement) *
+           static_cast<std::int64_t>(size_of(value(id).type.dtype));
   };
-  bool counts_input = collective.kind == CollectiveKind::ReduceScatter || collective.kind == CollectiveKind::AllToAll;
+  bool counts_input =
+      collective.kind == CollectiveKind::ReduceScatter || collective.kind == CollectiveKind::AllToAll;
   collective.bytes = bytes(counts_input ? in : out);
   std::string hint = removal_hint(collective, in);
   if (!hint.empty()) collective.reason += "; " + hint;

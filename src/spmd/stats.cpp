@@ -1,4 +1,5 @@
-// Counts of a program: collectives, bytes per axis, operations of the rank with the largest parts, bytes stored.
+// Counts of a program: collectives, bytes per axis, operations of the rank with the largest parts, bytes
+// stored.
 #include <fmt/format.h>
 
 #include "tessera/program.h"
@@ -9,13 +10,15 @@ namespace {
 Type largest_local(const Program& program, int id) {
   const ProgramValue& value = program.values[static_cast<std::size_t>(id)];
   std::vector<Dim> dims = value.type.shape.dims();
-  for (std::size_t d = 0; d < dims.size(); ++d) dims[d].size = largest_part(program.mesh, value.placement.cuts[d], dims[d].size);
+  for (std::size_t d = 0; d < dims.size(); ++d)
+    dims[d].size = largest_part(program.mesh, value.placement.cuts[d], dims[d].size);
   return {Shape(std::move(dims)), value.type.dtype};
 }
 
 double flops_of(const Program& program, const Step& step) {
   if (step.kind == Step::Kind::Fused) {
-    return static_cast<double>(step.code.code.size()) * static_cast<double>(largest_local(program, step.out[0]).shape.elements());
+    return static_cast<double>(step.code.code.size()) *
+           static_cast<double>(largest_local(program, step.out[0]).shape.elements());
   }
   Call local = step.call;
   for (std::size_t i = 0; i < step.in.size(); ++i) local.in[i] = largest_local(program, step.in[i]);

@@ -1,5 +1,6 @@
 // The rules of the program IR, checked before a program is used:
-//  - a value is written before it is read, and not read after its Free; only Copy and Wait may add to a written value
+//  - a value is written before it is read, and not read after its Free; only Copy and Wait may add to a
+//  written value
 //  - every Wait names its Start, which comes before it with the same values and the same collective
 //  - a collective's group is a set of whole mesh axes that its values are cut over or pending over
 //  - a variable is assigned at most once, after its last read
@@ -15,7 +16,8 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Program& program) : p_(program), written_(program.values.size(), false), freed_(program.values.size(), false) {}
+  explicit Verifier(const Program& program)
+      : p_(program), written_(program.values.size(), false), freed_(program.values.size(), false) {}
 
   void run() {
     for (std::size_t v = 0; v < p_.values.size(); ++v) check_value(v);
@@ -36,14 +38,17 @@ class Verifier {
 
   void check_value(std::size_t v) {
     const ProgramValue& value = p_.values[v];
-    TESSERA_ASSERT(value.placement.cuts.size() == value.type.shape.count(), "'{}' has a placement for another shape", value.name);
-    TESSERA_ASSERT(static_cast<int>(value.placement.pending.size()) == p_.mesh.axis_count(), "'{}' has a placement for another mesh", value.name);
+    TESSERA_ASSERT(value.placement.cuts.size() == value.type.shape.count(),
+                   "'{}' has a placement for another shape", value.name);
+    TESSERA_ASSERT(static_cast<int>(value.placement.pending.size()) == p_.mesh.axis_count(),
+                   "'{}' has a placement for another mesh", value.name);
     std::set<int> used;
     for (const Cut& cut : value.placement.cuts) {
       for (int axis : cut.axes) {
-        TESSERA_ASSERT(used.insert(axis).second, "'{}' uses axis '{}' twice", value.name, p_.mesh.axis_name(axis));
-        TESSERA_ASSERT(value.placement.pending[static_cast<std::size_t>(axis)] == Reduction::None, "'{}' is cut and pending over '{}'",
-                       value.name, p_.mesh.axis_name(axis));
+        TESSERA_ASSERT(used.insert(axis).second, "'{}' uses axis '{}' twice", value.name,
+                       p_.mesh.axis_name(axis));
+        TESSERA_ASSERT(value.placement.pending[static_cast<std::size_t>(axis)] == Reduction::None,
+                       "'{}' is cut and pending over '{}'", value.name, p_.mesh.axis_name(axis));
       }
     }
     if (value.kind != ProgramValue::Kind::Temp) written_[v] = true;
@@ -54,13 +59,16 @@ class Verifier {
     auto b = static_cast<std::size_t>(base(id));
     TESSERA_ASSERT(written_[b], "'{}' is read by {} before it is written", at(id).name, who);
     TESSERA_ASSERT(!freed_[b], "'{}' is read by {} after it is freed", at(id).name, who);
-    TESSERA_ASSERT(assigned_.count(base(id)) == 0, "variable '{}' is read by {} after its assignment", at(id).name, who);
+    TESSERA_ASSERT(assigned_.count(base(id)) == 0, "variable '{}' is read by {} after its assignment",
+                   at(id).name, who);
   }
 
   void write(int id, const Step& step) {
-    bool adds = step.kind == Step::Kind::Copy || step.kind == Step::Kind::Wait || step.kind == Step::Kind::Start;
+    bool adds =
+        step.kind == Step::Kind::Copy || step.kind == Step::Kind::Wait || step.kind == Step::Kind::Start;
     TESSERA_ASSERT(at(id).view_of < 0, "{} writes the view '{}'", step.name, at(id).name);
-    TESSERA_ASSERT(at(id).kind == ProgramValue::Kind::Temp, "{} writes '{}', which is fed or stored", step.name, at(id).name);
+    TESSERA_ASSERT(at(id).kind == ProgramValue::Kind::Temp, "{} writes '{}', which is fed or stored",
+                   step.name, at(id).name);
     TESSERA_ASSERT(adds || !written_[static_cast<std::size_t>(id)], "'{}' is written twice", at(id).name);
     if (step.kind != Step::Kind::Start) written_[static_cast<std::size_t>(id)] = true;
   }
@@ -68,7 +76,8 @@ class Verifier {
   void check_step(std::size_t s) {
     const Step& step = p_.steps[s];
     if (step.kind == Step::Kind::Free) {
-      TESSERA_ASSERT(!freed_[static_cast<std::size_t>(step.in.at(0))], "'{}' is freed twice", at(step.in[0]).name);
+      TESSERA_ASSERT(!freed_[static_cast<std::size_t>(step.in.at(0))], "'{}' is freed twice",
+                     at(step.in[0]).name);
       freed_[static_cast<std::size_t>(step.in[0])] = true;
       return;
     }
@@ -81,9 +90,11 @@ class Verifier {
 
   void check_assign(const Step& step) {
     const ProgramValue &from = at(step.in.at(0)), &to = at(step.out.at(0));
-    TESSERA_ASSERT(to.kind == ProgramValue::Kind::Variable, "assignment to '{}', which is no variable", to.name);
+    TESSERA_ASSERT(to.kind == ProgramValue::Kind::Variable, "assignment to '{}', which is no variable",
+                   to.name);
     TESSERA_ASSERT(from.type == to.type, "assignment of {} to {}", to_string(from.type), to_string(to.type));
-    TESSERA_ASSERT(same_placement(p_.mesh, to.type.shape, from.placement, to.placement), "'{}' is assigned from another placement", to.name);
+    TESSERA_ASSERT(same_placement(p_.mesh, to.type.shape, from.placement, to.placement),
+                   "'{}' is assigned from another placement", to.name);
     TESSERA_ASSERT(assigned_.insert(step.out[0]).second, "variable '{}' is assigned twice", to.name);
   }
 
@@ -100,7 +111,8 @@ class Verifier {
         }
         return p.pending[static_cast<std::size_t>(axis)] != Reduction::None;
       };
-      TESSERA_ASSERT(cut_by(from) || cut_by(to), "collective of '{}' over idle axis '{}'", p_.steps[s].name, p_.mesh.axis_name(axis));
+      TESSERA_ASSERT(cut_by(from) || cut_by(to), "collective of '{}' over idle axis '{}'", p_.steps[s].name,
+                     p_.mesh.axis_name(axis));
     }
     open_.insert(static_cast<int>(s));
   }
@@ -108,7 +120,8 @@ class Verifier {
   void check_wait(const Step& step) {
     TESSERA_ASSERT(open_.erase(step.start) == 1, "wait of '{}' without its start", step.name);
     const Step& start = p_.steps[static_cast<std::size_t>(step.start)];
-    TESSERA_ASSERT(start.in == step.in && start.out == step.out, "wait of '{}' differs from its start", step.name);
+    TESSERA_ASSERT(start.in == step.in && start.out == step.out, "wait of '{}' differs from its start",
+                   step.name);
   }
 
   const Program& p_;
@@ -119,6 +132,8 @@ class Verifier {
 
 }  // namespace
 
-void verify(const Program& program) { Verifier(program).run(); }
+void verify(const Program& program) {
+  Verifier(program).run();
+}
 
 }  // namespace tessera

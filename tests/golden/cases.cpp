@@ -18,14 +18,17 @@ std::vector<Tensor> attention(Graph& g) {
   Dim batch{"batch", 2}, length{"length", 6}, d_model{"d_model", 8}, heads{"heads", 4}, d_kv{"d_kv", 2};
   Dim memory{"memory_length", 6};
   Tensor x = g.input("x", {batch, length, d_model});
-  auto weight = [&](const char* name) { return g.parameter(name, {d_model, heads, d_kv}, Initializer::normal(0.1)); };
+  auto weight = [&](const char* name) {
+    return g.parameter(name, {d_model, heads, d_kv}, Initializer::normal(0.1));
+  };
   Tensor m = rename(x, {{"length", "memory_length"}});
   Tensor q = einsum({x, weight("q")}, {batch, length, heads, d_kv});
   Tensor k = einsum({m, weight("k")}, {batch, memory, heads, d_kv});
   Tensor v = einsum({m, weight("v")}, {batch, memory, heads, d_kv});
   Tensor p = softmax(einsum({q, k}, {batch, heads, length, memory}), "memory_length");
   Tensor o = einsum({p, v}, {batch, length, heads, d_kv});
-  return {einsum({o, g.parameter("o", {heads, d_kv, d_model}, Initializer::normal(0.1))}, {batch, length, d_model})};
+  return {einsum({o, g.parameter("o", {heads, d_kv, d_model}, Initializer::normal(0.1))},
+                 {batch, length, d_model})};
 }
 
 std::vector<Tensor> vocab_loss(Graph& g) {

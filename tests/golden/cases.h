@@ -17,9 +17,11 @@ struct GoldenCase {
 
 const std::vector<GoldenCase>& golden_cases();
 
-// Two fully connected layers, forward and backward (peers.md A5): targets are the loss and both gradients, where the
-// gradients are wanted as the rules place the weights.
-struct TwoLayers { std::int64_t batch = 8, io = 12, hidden = 20; };
+// Two fully connected layers, forward and backward (peers.md A5): targets are the loss and both gradients,
+// where the gradients are wanted as the rules place the weights.
+struct TwoLayers {
+  std::int64_t batch = 8, io = 12, hidden = 20;
+};
 std::vector<Tensor> build_two_layers(Graph& g, const TwoLayers& sizes);
 
 }  // namespace tessera::testing

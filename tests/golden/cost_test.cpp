@@ -1,5 +1,5 @@
-// The cost table of the paper's two fully connected layers (peers.md A5): the program's collectives equal the formulas in exact
-// bytes per axis, and operations are those of the largest part.
+// The cost table of the paper's two fully connected layers (peers.md A5): the program's collectives equal the
+// formulas in exact bytes per axis, and operations are those of the largest part.
 #include <gtest/gtest.h>
 
 #include "golden/cases.h"
@@ -18,7 +18,9 @@ ProgramStats lowered(const std::string& mesh, const std::string& layout, const T
 }
 
 // forward: x w, h v; backward: dy v, dv, dw (dx is not asked for): five contractions of batch * io * hidden.
-double contraction_flops(std::int64_t b, std::int64_t io, std::int64_t h) { return 5 * 2.0 * static_cast<double>(b * io * h); }
+double contraction_flops(std::int64_t b, std::int64_t io, std::int64_t h) {
+  return 5 * 2.0 * static_cast<double>(b * io * h);
+}
 
 constexpr TwoLayers kSizes{.batch = 48, .io = 20, .hidden = 36};
 

@@ -1,5 +1,5 @@
-// Lowering as text: each case's program must equal tests/golden/NAME.txt (TESSERA_UPDATE_GOLDEN=1 rewrites the files), and the
-// simulated program must give what one rank gives.
+// Lowering as text: each case's program must equal tests/golden/NAME.txt (TESSERA_UPDATE_GOLDEN=1 rewrites
+// the files), and the simulated program must give what one rank gives.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,7 +26,8 @@ class Golden : public ::testing::TestWithParam<GoldenCase> {
     targets_ = GetParam().build(graph_);
     LowerOptions options;
     options.without = {"fuse"};  // golden files show lowering, delayed sums and reduce-scatter creation
-    program_ = lower(graph_, targets_, Mesh::parse(GetParam().mesh), Layout::parse(GetParam().layout), options);
+    program_ =
+        lower(graph_, targets_, Mesh::parse(GetParam().mesh), Layout::parse(GetParam().layout), options);
   }
   Graph graph_;
   std::vector<Tensor> targets_;
@@ -57,12 +58,14 @@ TEST_P(Golden, GivesWhatOneRankGives) {
   std::size_t fetch = 0;
   for (std::size_t t = 0; t < targets_.size(); ++t) {
     const Node& node = graph_.node(targets_[t].node());
-    const Array& value = node.op == &kAssignOp ? got.assigned.at(node.attrs.text("name")) : got.fetches[fetch++];
+    const Array& value =
+        node.op == &kAssignOp ? got.assigned.at(node.attrs.text("name")) : got.fetches[fetch++];
     EXPECT_EQ(difference(value, want[t], 1e-5, 1e-5), "") << "target " << t;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::ValuesIn(golden_cases()), [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::ValuesIn(golden_cases()),
+                         [](const auto& c) { return c.param.name; });
 
 // Counts that the files must show, so that an update cannot quietly accept more.
 std::map<std::string, std::int64_t> counts(const std::string& name) {
@@ -77,17 +80,30 @@ std::map<std::string, std::int64_t> counts(const std::string& name) {
 }
 using Counts = std::map<std::string, std::int64_t>;
 
-TEST(GoldenCounts, MegatronHasOneAllReduceForwardAndOneBackward) { EXPECT_EQ(counts("feed_forward_megatron"), (Counts{{"all_reduce", 2}})); }
-TEST(GoldenCounts, AttentionReducesOnce) { EXPECT_EQ(counts("attention_heads"), (Counts{{"all_reduce", 1}})); }
-TEST(GoldenCounts, SplitVocabularyReducesMaximumSumAndLabel) { EXPECT_EQ(counts("split_vocab_loss"), (Counts{{"all_reduce", 3}})); }
-TEST(GoldenCounts, RenameIsOneAllToAll) { EXPECT_EQ(counts("rename_all_to_all"), (Counts{{"all_to_all", 1}})); }
+TEST(GoldenCounts, MegatronHasOneAllReduceForwardAndOneBackward) {
+  EXPECT_EQ(counts("feed_forward_megatron"), (Counts{{"all_reduce", 2}}));
+}
+TEST(GoldenCounts, AttentionReducesOnce) {
+  EXPECT_EQ(counts("attention_heads"), (Counts{{"all_reduce", 1}}));
+}
+TEST(GoldenCounts, SplitVocabularyReducesMaximumSumAndLabel) {
+  EXPECT_EQ(counts("split_vocab_loss"), (Counts{{"all_reduce", 3}}));
+}
+TEST(GoldenCounts, RenameIsOneAllToAll) {
+  EXPECT_EQ(counts("rename_all_to_all"), (Counts{{"all_to_all", 1}}));
+}
 TEST(GoldenCounts, RowParallelIntoSplitConsumerIsReduceScatter) {
   EXPECT_EQ(counts("row_parallel_reduce_scatter"), (Counts{{"reduce_scatter", 1}}));
 }
-// Gather for the forward and for the backward use, one reduce-scatter of the gradient, one all-reduce of the scalar loss.
-TEST(GoldenCounts, Zero3) { EXPECT_EQ(counts("zero3"), (Counts{{"all_gather", 2}, {"reduce_scatter", 1}, {"all_reduce", 1}})); }
+// Gather for the forward and for the backward use, one reduce-scatter of the gradient, one all-reduce of the
+// scalar loss.
+TEST(GoldenCounts, Zero3) {
+  EXPECT_EQ(counts("zero3"), (Counts{{"all_gather", 2}, {"reduce_scatter", 1}, {"all_reduce", 1}}));
+}
 // The gradient is scattered, the updated parameter gathered.
-TEST(GoldenCounts, Zero1) { EXPECT_EQ(counts("zero1"), (Counts{{"all_gather", 1}, {"reduce_scatter", 1}, {"all_reduce", 1}})); }
+TEST(GoldenCounts, Zero1) {
+  EXPECT_EQ(counts("zero1"), (Counts{{"all_gather", 1}, {"reduce_scatter", 1}, {"all_reduce", 1}}));
+}
 
 }  // namespace
 }  // namespace tessera::testing

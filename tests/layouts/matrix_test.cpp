@@ -1,5 +1,6 @@
-// The op matrix (DESIGN 5): every op under every assignment of its dimensions to mesh axes, with sizes that do not divide,
-// equals one rank; replicas are bit-equal; an idle axis changes nothing; roles that refuse a split they could do are missed.
+// The op matrix (DESIGN 5): every op under every assignment of its dimensions to mesh axes, with sizes that
+// do not divide, equals one rank; replicas are bit-equal; an idle axis changes nothing; roles that refuse a
+// split they could do are missed.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,16 +14,22 @@
 namespace tessera::testing {
 namespace {
 
-bool full_product() { return std::getenv("TESSERA_FULL_MATRIX") != nullptr; }
+bool full_product() {
+  return std::getenv("TESSERA_FULL_MATRIX") != nullptr;
+}
 
 // Counts over the whole matrix, printed once at the end.
 struct Tally {
   std::int64_t cases = 0, refused = 0, collectives = 0;
   std::set<std::string> inexact, missed;
   ~Tally() {
-    fmt::print("op matrix: {} cases, {} assignments refused because two dimensions share an axis, {} collectives\n", cases, refused, collectives);
-    fmt::print("op matrix: {} ops whose layouts may differ in the last places: {}\n", inexact.size(), fmt::join(inexact, " "));
-    fmt::print("op matrix: {} missed splits{}{}\n", missed.size(), missed.empty() ? "" : ": ", fmt::join(missed, " "));
+    fmt::print(
+        "op matrix: {} cases, {} assignments refused because two dimensions share an axis, {} collectives\n",
+        cases, refused, collectives);
+    fmt::print("op matrix: {} ops whose layouts may differ in the last places: {}\n", inexact.size(),
+               fmt::join(inexact, " "));
+    fmt::print("op matrix: {} missed splits{}{}\n", missed.size(), missed.empty() ? "" : ": ",
+               fmt::join(missed, " "));
   }
 };
 Tally& tally() {
@@ -47,12 +54,14 @@ std::vector<std::string> layouts_for(const std::vector<std::string>& dims, const
   std::vector<std::string> choices{""};
   for (const Dim& axis : mesh.axes()) choices.push_back(axis.name);
   if (mesh.axis_count() == 2) choices.push_back(fmt::format("{}+{}", mesh.axis_name(0), mesh.axis_name(1)));
-  if (mesh.axis_count() == 2 && full_product()) choices.push_back(fmt::format("{}+{}", mesh.axis_name(1), mesh.axis_name(0)));
+  if (mesh.axis_count() == 2 && full_product())
+    choices.push_back(fmt::format("{}+{}", mesh.axis_name(1), mesh.axis_name(0)));
   std::vector<std::string> layouts{""};
   for (const std::string& dim : dims) {
     std::vector<std::string> longer;
     for (const std::string& layout : layouts) {
-      for (const std::string& choice : choices) longer.push_back(choice.empty() ? layout : fmt::format("{}{}:{};", layout, dim, choice));
+      for (const std::string& choice : choices)
+        longer.push_back(choice.empty() ? layout : fmt::format("{}{}:{};", layout, dim, choice));
     }
     layouts = std::move(longer);
   }
@@ -78,7 +87,8 @@ void build(const SampleCase& c, const std::vector<Array>& inputs, Built& b) {
 // Promise 1: integers bit for bit when exact; reals within ulps of values of order one, K terms summed.
 std::string compare(const Op& op, const Array& got, const Array& want, bool integers, double terms) {
   if (op.exact && integers) return same_bits(got, want) ? "" : "bits differ: " + difference(got, want, 0, 0);
-  if (!is_floating(want.type.dtype)) return same_bits(got, want) ? "" : "integers differ: " + difference(got, want, 0, 0);
+  if (!is_floating(want.type.dtype))
+    return same_bits(got, want) ? "" : "integers differ: " + difference(got, want, 0, 0);
   double eps = want.type.dtype == DType::F64 ? 0x1p-52 : want.type.dtype == DType::F32 ? 0x1p-23 : 0x1p-7;
   double bound = std::max(op.ulps, 4 * std::sqrt(terms)) * eps;
   return difference(got, want, bound, bound * 4);
@@ -95,7 +105,8 @@ class Matrix : public EveryOp {
     options.feeds = b.feeds;
     options.graph = &b.graph;
     LowerOptions lower_options;
-    std::vector<Array> want = simulate(lower(b.graph, b.outputs, Mesh(), Layout(), lower_options), options).fetches;
+    std::vector<Array> want =
+        simulate(lower(b.graph, b.outputs, Mesh(), Layout(), lower_options), options).fetches;
     double terms = 1;
     for (const Type& t : call.in) terms = std::max(terms, static_cast<double>(t.shape.elements()));
     std::vector<std::string> layouts = layouts_for(dims_of(call), mesh);
@@ -108,8 +119,9 @@ class Matrix : public EveryOp {
     }
   }
 
-  void check_layout_case(const SampleCase& c, Built& b, const Mesh& mesh, const std::string& layout, const SimulateOptions& options,
-                         const std::vector<Array>& want, bool integers, double terms) {
+  void check_layout_case(const SampleCase& c, Built& b, const Mesh& mesh, const std::string& layout,
+                         const SimulateOptions& options, const std::vector<Array>& want, bool integers,
+                         double terms) {
     SCOPED_TRACE(fmt::format("{} mesh {} layout {}", c.text(), to_string(mesh), layout));
     Program program;
     try {
@@ -144,10 +156,11 @@ std::vector<SampleCase> size_variants(const SampleCase& c) {
 }
 
 TEST_P(Matrix, EveryLayoutGivesTheSame) {
-  // States per part of a split dimension (attribute "parts") make sense only inside an expansion that knows the mesh;
-  // cumsum and top_k bring them here.
+  // States per part of a split dimension (attribute "parts") make sense only inside an expansion that knows
+  // the mesh; cumsum and top_k bring them here.
   for (const SampleCase& c : cases_of(op(), DType::F32)) {
-    if (c.attrs.has("parts") || op().aligned != nullptr) GTEST_SKIP() << "covered through the op that expands to it";
+    if (c.attrs.has("parts") || op().aligned != nullptr)
+      GTEST_SKIP() << "covered through the op that expands to it";
   }
   if (!op().exact) tally().inexact.insert(op().name);
   for (const char* text : {"a:2", "a:3", "a:2;b:2", "a:4;b:2", "a:1;b:4"}) {

@@ -1,5 +1,6 @@
-// Whole models: the layout changes nothing. A tiny encoder-decoder and a tiny language model with sizes that divide nothing,
-// dropout on: loss and every gradient on every legal layout of six meshes, and ten optimizer steps on forty named layouts.
+// Whole models: the layout changes nothing. A tiny encoder-decoder and a tiny language model with sizes that
+// divide nothing, dropout on: loss and every gradient on every legal layout of six meshes, and ten optimizer
+// steps on forty named layouts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +54,8 @@ FeedMap feeds_for(ModelKind kind, DType dtype, std::int64_t step) {
   Dim batch{"batch", kShape.batch};
   feeds["target"] = tokens(kShape.batch, kShape.target_length, {batch, {"length", kShape.target_length}}, 2);
   if (kind == ModelKind::EncoderDecoder) {
-    feeds["source"] = tokens(kShape.batch, kShape.source_length, {batch, {"length", kShape.source_length}}, 5);
+    feeds["source"] =
+        tokens(kShape.batch, kShape.source_length, {batch, {"length", kShape.source_length}}, 5);
   }
   DType wide = dtype == DType::F64 ? DType::F64 : DType::F32;
   feeds["learning_rate"] = Array::of(Type{Shape{}, wide}, {0.01});
@@ -63,7 +65,7 @@ FeedMap feeds_for(ModelKind kind, DType dtype, std::int64_t step) {
 
 struct Step {
   Graph graph;
-  Tensors gradients_of;   // parameters' gradients
+  Tensors gradients_of;  // parameters' gradients
   Tensors parameters;
   Updates updates;
   TransformerOutputs out;
@@ -80,7 +82,8 @@ std::unique_ptr<Step> build(ModelKind kind, DType dtype, OptimizerKind optimizer
   Tensor rate = s->graph.input("learning_rate", {}, wide), step = s->graph.input("step", {}, DType::I32);
   s->parameters = trainable_parameters(s->graph, config);
   s->gradients_of = gradients({s->out.loss.sum}, s->parameters);
-  s->updates = build_updates(s->graph, s->parameters, s->gradients_of, config, {rate, step, s->out.loss.weight});
+  s->updates =
+      build_updates(s->graph, s->parameters, s->gradients_of, config, {rate, step, s->out.loss.weight});
   return s;
 }
 
@@ -140,7 +143,8 @@ class WholeModel : public ::testing::TestWithParam<ModelKind> {};
 TEST_P(WholeModel, LossAndGradientsOnEveryLegalLayout) {
   std::unique_ptr<Step> s = build(GetParam(), DType::F64, OptimizerKind::Adam);
   std::vector<Array> want = loss_and_gradients(*s, GetParam(), Mesh(), Layout());
-  std::vector<std::string> one = legal_layouts(*s, Mesh::parse("a:2")), two = legal_layouts(*s, Mesh::parse("a:2;b:2"));
+  std::vector<std::string> one = legal_layouts(*s, Mesh::parse("a:2")),
+                           two = legal_layouts(*s, Mesh::parse("a:2;b:2"));
   int cases = 0;
   double worst = 0;
   for (const char* text : {"a:1", "a:2", "a:3", "a:4", "a:2;b:2", "a:2;b:3", "a:2;b:4"}) {
@@ -156,21 +160,54 @@ TEST_P(WholeModel, LossAndGradientsOnEveryLegalLayout) {
       ++cases;
     }
   }
-  fmt::print("{} layouts on one axis, {} on two; {} cases, largest relative error {:.2e}\n", one.size(), two.size(), cases, worst);
+  fmt::print("{} layouts on one axis, {} on two; {} cases, largest relative error {:.2e}\n", one.size(),
+             two.size(), cases, worst);
   EXPECT_GT(cases, 100);
 }
 
-struct NamedLayout { const char *mesh, *layout; };
+struct NamedLayout {
+  const char *mesh, *layout;
+};
 constexpr NamedLayout kNamed[] = {
-    {"a:2", "batch:a"}, {"a:3", "batch:a"}, {"a:4", "batch:a"}, {"a:2", "heads:a"}, {"a:4", "heads:a"}, {"a:2", "d_ff:a"}, {"a:3", "d_ff:a"},
-    {"a:2", "vocab:a"}, {"a:4", "vocab:a"}, {"a:2", "heads:a;d_ff:a;vocab:a"}, {"a:3", "heads:a;d_ff:a;vocab:a"}, {"a:4", "heads:a;d_ff:a;vocab:a"},
-    {"a:2", "d_model:a"}, {"a:4", "d_model:a"}, {"a:2", "d_kv:a"}, {"a:2", "length:a"}, {"a:2", "memory_length:a"},
-    {"a:2;b:2", "batch:a;heads:b;d_ff:b;vocab:b"}, {"a:2;b:3", "batch:a;heads:b;d_ff:b;vocab:b"}, {"a:2;b:4", "batch:a;heads:b;d_ff:b;vocab:b"},
-    {"a:2;b:2", "batch:a+b"}, {"a:2;b:2", "batch:b+a"}, {"a:2;b:3", "vocab:a+b"}, {"a:2;b:2", "d_ff:a+b;heads:b"}, {"a:2;b:2", "heads:a;d_model:b"},
-    {"a:2;b:2", "batch:a;d_model:b"}, {"a:2;b:2", "batch:a"}, {"a:2;b:4", "batch:b"}, {"a:2;b:2", "length:a;heads:b"},
-    {"a:2", "batch:a;params.*:a;slots.*:a"}, {"a:3", "batch:a;params.*:a;slots.*:a"}, {"a:4", "batch:a;params.*:a"}, {"a:2", "batch:a;slots.*:a"},
-    {"a:4", "batch:a;slots.*:a"}, {"a:2", "batch:a;params.d_model:a;slots.d_model:a"}, {"a:2;b:2", "batch:a;heads:b;d_ff:b;params.*:a;slots.*:a"},
-    {"a:2;b:2", "batch:a;heads:b;slots.d_model:a"}, {"a:2;b:2", "batch:a+b;params.*:a+b;slots.*:a+b"}, {"a:2;b:3", "batch:a;vocab:b;params.*:b;slots.*:b"},
+    {"a:2", "batch:a"},
+    {"a:3", "batch:a"},
+    {"a:4", "batch:a"},
+    {"a:2", "heads:a"},
+    {"a:4", "heads:a"},
+    {"a:2", "d_ff:a"},
+    {"a:3", "d_ff:a"},
+    {"a:2", "vocab:a"},
+    {"a:4", "vocab:a"},
+    {"a:2", "heads:a;d_ff:a;vocab:a"},
+    {"a:3", "heads:a;d_ff:a;vocab:a"},
+    {"a:4", "heads:a;d_ff:a;vocab:a"},
+    {"a:2", "d_model:a"},
+    {"a:4", "d_model:a"},
+    {"a:2", "d_kv:a"},
+    {"a:2", "length:a"},
+    {"a:2", "memory_length:a"},
+    {"a:2;b:2", "batch:a;heads:b;d_ff:b;vocab:b"},
+    {"a:2;b:3", "batch:a;heads:b;d_ff:b;vocab:b"},
+    {"a:2;b:4", "batch:a;heads:b;d_ff:b;vocab:b"},
+    {"a:2;b:2", "batch:a+b"},
+    {"a:2;b:2", "batch:b+a"},
+    {"a:2;b:3", "vocab:a+b"},
+    {"a:2;b:2", "d_ff:a+b;heads:b"},
+    {"a:2;b:2", "heads:a;d_model:b"},
+    {"a:2;b:2", "batch:a;d_model:b"},
+    {"a:2;b:2", "batch:a"},
+    {"a:2;b:4", "batch:b"},
+    {"a:2;b:2", "length:a;heads:b"},
+    {"a:2", "batch:a;params.*:a;slots.*:a"},
+    {"a:3", "batch:a;params.*:a;slots.*:a"},
+    {"a:4", "batch:a;params.*:a"},
+    {"a:2", "batch:a;slots.*:a"},
+    {"a:4", "batch:a;slots.*:a"},
+    {"a:2", "batch:a;params.d_model:a;slots.d_model:a"},
+    {"a:2;b:2", "batch:a;heads:b;d_ff:b;params.*:a;slots.*:a"},
+    {"a:2;b:2", "batch:a;heads:b;slots.d_model:a"},
+    {"a:2;b:2", "batch:a+b;params.*:a+b;slots.*:a+b"},
+    {"a:2;b:3", "batch:a;vocab:b;params.*:b;slots.*:b"},
     {"a:3", "d_ff:a@2;heads:a"},
 };
 static_assert(std::size(kNamed) == 40);
@@ -187,7 +224,8 @@ Trained train(const Step& s, ModelKind kind, DType dtype, const Mesh& mesh, cons
   int program = session.compile(targets);
   Trained result;
   for (std::int64_t step = 0; step < 10; ++step) {
-    result.losses.push_back(session.run(program, feeds_for(kind, dtype, step), {.step = step, .windows = {}}).scalar(0));
+    result.losses.push_back(
+        session.run(program, feeds_for(kind, dtype, step), {.step = step, .windows = {}}).scalar(0));
   }
   for (const Tensor& p : s.parameters) result.parameters[p.name()] = session.store().read(p.name());
   return result;
@@ -201,7 +239,8 @@ TEST_P(WholeModel, TenStepsOnFortyLayoutsInF64) {
     for (const NamedLayout& named : kNamed) {
       SCOPED_TRACE(fmt::format("{} mesh {} layout {}", to_string(optimizer), named.mesh, named.layout));
       Trained got = train(*s, GetParam(), DType::F64, Mesh::parse(named.mesh), Layout::parse(named.layout));
-      for (const auto& [name, value] : want.parameters) ASSERT_LE(relative_l2(got.parameters.at(name), value), 1e-8) << name;
+      for (const auto& [name, value] : want.parameters)
+        ASSERT_LE(relative_l2(got.parameters.at(name), value), 1e-8) << name;
     }
   }
 }
@@ -212,7 +251,8 @@ TEST_P(WholeModel, TenStepsOnFortyLayoutsInF32) {
   for (const NamedLayout& named : kNamed) {
     SCOPED_TRACE(fmt::format("mesh {} layout {}", named.mesh, named.layout));
     Trained got = train(*s, GetParam(), DType::F32, Mesh::parse(named.mesh), Layout::parse(named.layout));
-    for (std::size_t i = 0; i < want.losses.size(); ++i) ASSERT_LE(std::abs(got.losses[i] / want.losses[i] - 1), 1e-4) << "step " << i;
+    for (std::size_t i = 0; i < want.losses.size(); ++i)
+      ASSERT_LE(std::abs(got.losses[i] / want.losses[i] - 1), 1e-4) << "step " << i;
   }
 }
 

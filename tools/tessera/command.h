@@ -1,4 +1,5 @@
-// The sub-commands of `tessera`, as plain options and functions; cli.cpp fills the options from the command line.
+// The sub-commands of `tessera`, as plain options and functions; cli.cpp fills the options from the command
+// line.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,21 @@ namespace tessera::command {
 
 // What most sub-commands share: where the model comes from and what is changed about it.
 struct Common {
-  std::string source;              // a configuration file, or a run folder
-  std::string preset;              // instead of a file
-  std::string mesh, layout, dtype; // override the configuration when given
+  std::string source;               // a configuration file, or a run folder
+  std::string preset;               // instead of a file
+  std::string mesh, layout, dtype;  // override the configuration when given
   std::int64_t seed = -1;
-  std::vector<std::string> set;    // "section.key=value"
+  std::vector<std::string> set;  // "section.key=value"
 
   std::vector<std::string> overrides() const;
-  Config config() const;           // of a file or a preset, with the overrides
+  Config config() const;  // of a file or a preset, with the overrides
 };
 
 struct Train {
   Common common;
   std::string output, trace, command_line;
   std::int64_t steps = -1;
-  bool fresh = false;              // do not resume
+  bool fresh = false;  // do not resume
   bool name_nonfinite = false;
 };
 
@@ -55,7 +56,7 @@ struct TokenizerCommand {
   std::vector<std::string> files;
   std::string model, kind = "unigram";
   int vocabulary = 8000;
-  std::string action = "encode";   // train, encode, decode, info
+  std::string action = "encode";  // train, encode, decode, info
 };
 
 struct Bench {
@@ -66,7 +67,7 @@ struct Bench {
 struct Compare {
   Common common;
   std::int64_t steps = 20;
-  std::vector<std::string> rows;   // "mesh | layout [| section.key=value ...]", the first is the reference
+  std::vector<std::string> rows;  // "mesh | layout [| section.key=value ...]", the first is the reference
   bool json = false;
 };
 

@@ -23,17 +23,22 @@ std::vector<std::string> Common::overrides() const {
 
 Config Common::config() const {
   if (!preset.empty()) {
-    if (!source.empty()) throw UserError(fmt::format("give a configuration file or --preset, not both ('{}' and '{}')", source, preset));
+    if (!source.empty())
+      throw UserError(
+          fmt::format("give a configuration file or --preset, not both ('{}' and '{}')", source, preset));
     // A preset stands for the whole experiment: its batch, length, mesh and layout too.
     const Preset& named = tessera::preset(preset);
     std::string text = fmt::format("[model]\npreset = \"{}\"\n", preset);
     if (named.batch > 0) {
-      text += fmt::format("[data]\nbatch_sentences = {0}\nmax_source_length = {1}\nmax_target_length = {1}\n", named.batch, named.length);
+      text += fmt::format("[data]\nbatch_sentences = {0}\nmax_source_length = {1}\nmax_target_length = {1}\n",
+                          named.batch, named.length);
     }
-    if (mesh.empty()) text += fmt::format("[mesh]\nshape = \"{}\"\nlayout = \"{}\"\n", named.mesh, named.layout);
+    if (mesh.empty())
+      text += fmt::format("[mesh]\nshape = \"{}\"\nlayout = \"{}\"\n", named.mesh, named.layout);
     return parse_config(text, "--preset", overrides());
   }
-  if (source.empty()) throw UserError("give a configuration file, or --preset NAME (`tessera presets` lists them)");
+  if (source.empty())
+    throw UserError("give a configuration file, or --preset NAME (`tessera presets` lists them)");
   std::string file = std::filesystem::is_directory(source) ? source + "/config.resolved.toml" : source;
   return load_config(file, overrides());
 }
@@ -43,7 +48,9 @@ std::vector<std::string> read_lines(const std::string& path) {
   bool standard = path.empty() || path == "-";
   if (!standard) {
     file.open(path);
-    if (!file) throw UserError(fmt::format("cannot read '{}'; give a text file, or - for standard input", path), ExitCode::BadData);
+    if (!file)
+      throw UserError(fmt::format("cannot read '{}'; give a text file, or - for standard input", path),
+                      ExitCode::BadData);
   }
   std::istream& in = standard ? std::cin : file;
   std::vector<std::string> lines;

@@ -1,5 +1,5 @@
-// tessera compare: the same training steps under several layouts, side by side. Losses must agree (DESIGN, promise 1): within
-// 1e-5 at the first step and 1e-3 at the last, else the command fails.
+// tessera compare: the same training steps under several layouts, side by side. Losses must agree (DESIGN,
+// promise 1): within 1e-5 at the first step and 1e-3 at the last, else the command fails.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -38,7 +38,9 @@ Row parse_row(const std::string& text) {
     fields.push_back(trimmed(text.substr(begin, end - begin)));
     begin = end + 1;
   }
-  if (fields.size() < 2) throw UserError(fmt::format("compare: row '{}' must be MESH|LAYOUT, such as 'rows:2;cols:2|batch:rows;heads:cols'", text));
+  if (fields.size() < 2)
+    throw UserError(fmt::format(
+        "compare: row '{}' must be MESH|LAYOUT, such as 'rows:2;cols:2|batch:rows;heads:cols'", text));
   Row row;
   row.mesh = fields[0];
   row.layout = fields[1];
@@ -67,27 +69,40 @@ void run_row(Row& row, const Compare& options) {
   row.stored_split = row.layout == "fsdp" || row.layout.find("params.") != std::string::npos;
 }
 
-std::string bytes_text(std::int64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e6); }
+std::string bytes_text(std::int64_t bytes) {
+  return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e6);
+}
 
 std::string join_counts(const std::map<std::string, std::int64_t>& counts, bool as_bytes) {
   std::string text;
-  for (const auto& [name, n] : counts) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, as_bytes ? bytes_text(n) : fmt::format("{}", n));
+  for (const auto& [name, n] : counts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name,
+                        as_bytes ? bytes_text(n) : fmt::format("{}", n));
   return text.empty() ? "none" : text;
 }
 
 nlohmann::json as_json(const Row& row) {
-  return {{"mesh", row.mesh}, {"layout", row.layout}, {"losses", row.losses}, {"collectives", row.costs.collectives},
-          {"bytes_per_axis", row.costs.bytes_per_axis}, {"stored_bytes", row.costs.parameter_bytes + row.costs.slot_bytes},
-          {"arena_bytes", row.costs.arena_bytes}, {"seconds", row.seconds}};
+  return {{"mesh", row.mesh},
+          {"layout", row.layout},
+          {"losses", row.losses},
+          {"collectives", row.costs.collectives},
+          {"bytes_per_axis", row.costs.bytes_per_axis},
+          {"stored_bytes", row.costs.parameter_bytes + row.costs.slot_bytes},
+          {"arena_bytes", row.costs.arena_bytes},
+          {"seconds", row.seconds}};
 }
 
 void print_row(const Row& row) {
-  fmt::print("\nmesh {:<14} layout {}{}\n", row.mesh.empty() ? "1 rank" : row.mesh, row.layout.empty() ? "none" : row.layout,
+  fmt::print("\nmesh {:<14} layout {}{}\n", row.mesh.empty() ? "1 rank" : row.mesh,
+             row.layout.empty() ? "none" : row.layout,
              row.set.empty() ? "" : fmt::format("   ({})", fmt::join(row.set, ", ")));
-  fmt::print("  loss       step 1 {:.7f}, step {} {:.7f}\n", row.losses.front(), row.losses.size(), row.losses.back());
-  fmt::print("  traffic    {}; MB a step and rank per axis: {}\n", join_counts(row.costs.collectives, false), join_counts(row.costs.bytes_per_axis, true));
+  fmt::print("  loss       step 1 {:.7f}, step {} {:.7f}\n", row.losses.front(), row.losses.size(),
+             row.losses.back());
+  fmt::print("  traffic    {}; MB a step and rank per axis: {}\n", join_counts(row.costs.collectives, false),
+             join_counts(row.costs.bytes_per_axis, true));
   fmt::print("  memory     parameters and slots {} MB a rank, arena {} MB a rank (no plan is below {})\n",
-             bytes_text(row.costs.parameter_bytes + row.costs.slot_bytes), bytes_text(row.costs.arena_bytes), bytes_text(row.costs.liveness_bound));
+             bytes_text(row.costs.parameter_bytes + row.costs.slot_bytes), bytes_text(row.costs.arena_bytes),
+             bytes_text(row.costs.liveness_bound));
   fmt::print("  time       {:.3f} s a step\n", row.seconds);
 }
 
@@ -103,19 +118,28 @@ int check_rows(const std::vector<Row>& rows) {
   int faults = 0;
   for (const Row& row : rows) {
     const Row& reference = reference_of(rows, row);
-    double first = std::abs(row.losses.front() / reference.losses.front() - 1), last = std::abs(row.losses.back() / reference.losses.back() - 1);
+    double first = std::abs(row.losses.front() / reference.losses.front() - 1),
+           last = std::abs(row.losses.back() / reference.losses.back() - 1);
     if (!(first <= kFirstStepBound) || !(last <= kLastStepBound)) {
-      fmt::print("\nDIFFERENT: mesh {} layout {}: relative difference {:.2e} at the first step, {:.2e} at the last\n", row.mesh, row.layout, first, last);
+      fmt::print(
+          "\nDIFFERENT: mesh {} layout {}: relative difference {:.2e} at the first step, {:.2e} at the "
+          "last\n",
+          row.mesh, row.layout, first, last);
       ++faults;
     }
-    std::int64_t whole = reference.costs.parameter_bytes + reference.costs.slot_bytes, mine = row.costs.parameter_bytes + row.costs.slot_bytes;
+    std::int64_t whole = reference.costs.parameter_bytes + reference.costs.slot_bytes,
+                 mine = row.costs.parameter_bytes + row.costs.slot_bytes;
     if (row.stored_split && mine > whole / row.ranks + 3 * row.costs.largest_parameter_bytes) {
-      fmt::print("\nTOO MUCH: mesh {} layout {}: a rank stores {} of {} bytes\n", row.mesh, row.layout, mine, whole);
+      fmt::print("\nTOO MUCH: mesh {} layout {}: a rank stores {} of {} bytes\n", row.mesh, row.layout, mine,
+                 whole);
       ++faults;
     }
   }
-  fmt::print("\n{}\n", faults == 0 ? fmt::format("all {} rows give the same losses (relative {} at step 1, {} at the last)", rows.size(), kFirstStepBound, kLastStepBound)
-                                   : fmt::format("{} rows are wrong", faults));
+  fmt::print("\n{}\n",
+             faults == 0
+                 ? fmt::format("all {} rows give the same losses (relative {} at step 1, {} at the last)",
+                               rows.size(), kFirstStepBound, kLastStepBound)
+                 : fmt::format("{} rows are wrong", faults));
   return faults == 0 ? 0 : static_cast<int>(ExitCode::Numbers);
 }
 

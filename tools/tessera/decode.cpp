@@ -1,9 +1,10 @@
 // tessera translate, generate, score: lines in, lines out, in order.
+#include "tessera/decode.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "command.h"
-#include "tessera/decode.h"
 #include "tessera/error.h"
 
 namespace tessera::command {
@@ -22,14 +23,17 @@ DecodeConfig decode_config(const Config& config, const Decode& options) {
   if (options.length_penalty >= 0) decode.length_penalty = options.length_penalty;
   if (options.max_length > 0) decode.max_length = options.max_length;
   if (decode.method != "greedy" && decode.method != "sample" && decode.method != "beam") {
-    throw UserError(fmt::format("there is no decoding method '{}'; use greedy, sample or beam", decode.method));
+    throw UserError(
+        fmt::format("there is no decoding method '{}'; use greedy, sample or beam", decode.method));
   }
   return decode;
 }
 
 DecodeReport progress() {
   if (isatty(2) == 0) return {};
-  return [](const DecodeProgress& p) { fmt::print(stderr, "\r{}/{} sentences{}", p.done, p.total, p.done == p.total ? "\n" : ""); };
+  return [](const DecodeProgress& p) {
+    fmt::print(stderr, "\r{}/{} sentences{}", p.done, p.total, p.done == p.total ? "\n" : "");
+  };
 }
 
 int print_decoded(const std::vector<Decoded>& decoded, const Decode& options) {
@@ -44,7 +48,9 @@ int print_decoded(const std::vector<Decoded>& decoded, const Decode& options) {
   return 0;
 }
 
-Model open(const Decode& options) { return Model::open(options.common.source, {options.common.overrides(), options.checkpoint}); }
+Model open(const Decode& options) {
+  return Model::open(options.common.source, {options.common.overrides(), options.checkpoint});
+}
 
 }  // namespace
 
@@ -54,16 +60,21 @@ int translate(const Decode& options) {
     throw UserError(fmt::format("'{}' is a language model; use `tessera generate`", options.common.source));
   }
   auto seed = static_cast<std::uint64_t>(model.config().train.seed);
-  return print_decoded(tessera::translate(model, read_lines(options.input), decode_config(model.config(), options), seed, progress()), options);
+  return print_decoded(tessera::translate(model, read_lines(options.input),
+                                          decode_config(model.config(), options), seed, progress()),
+                       options);
 }
 
 int generate(const Decode& options) {
   Model model = open(options);
   if (model.config().model.kind != ModelKind::LanguageModel) {
-    throw UserError(fmt::format("'{}' is a translation model; use `tessera translate`", options.common.source));
+    throw UserError(
+        fmt::format("'{}' is a translation model; use `tessera translate`", options.common.source));
   }
   auto seed = static_cast<std::uint64_t>(model.config().train.seed);
-  return print_decoded(tessera::generate(model, read_lines(options.input), decode_config(model.config(), options), seed, progress()), options);
+  return print_decoded(tessera::generate(model, read_lines(options.input),
+                                         decode_config(model.config(), options), seed, progress()),
+                       options);
 }
 
 int score(const Decode& options) {
@@ -75,13 +86,18 @@ int score(const Decode& options) {
     ++number;
     std::size_t tab = line.find('\t');
     if (translation && tab == std::string::npos) {
-      throw UserError(fmt::format("score: line {} has no tab; give source<TAB>target for a translation model", number), ExitCode::BadData);
+      throw UserError(
+          fmt::format("score: line {} has no tab; give source<TAB>target for a translation model", number),
+          ExitCode::BadData);
     }
-    if (translation) examples.push_back({line.substr(0, tab), line.substr(tab + 1)});
-    else examples.push_back({"", line});
+    if (translation)
+      examples.push_back({line.substr(0, tab), line.substr(tab + 1)});
+    else
+      examples.push_back({"", line});
   }
   std::vector<std::string> lines;
-  for (const ScoredText& s : tessera::score(model, examples)) lines.push_back(fmt::format("{:.6f}\t{}", s.log_probability, s.tokens));
+  for (const ScoredText& s : tessera::score(model, examples))
+    lines.push_back(fmt::format("{:.6f}\t{}", s.log_probability, s.tokens));
   write_lines(options.output, lines);
   return 0;
 }

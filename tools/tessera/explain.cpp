@@ -1,8 +1,9 @@
 // tessera explain: the program of one training step for a mesh and layout; nothing is allocated or run.
+#include "tessera/explain.h"
+
 #include <fmt/format.h>
 
 #include "command.h"
-#include "tessera/explain.h"
 #include "tessera/train.h"
 
 namespace tessera::command {

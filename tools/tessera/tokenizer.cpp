@@ -1,11 +1,12 @@
 // tessera tokenizer train | encode | decode | info.
+#include "tessera/tokenizer.h"
+
 #include <fmt/format.h>
 
 #include <charconv>
 
 #include "command.h"
 #include "tessera/error.h"
-#include "tessera/tokenizer.h"
 
 namespace tessera::command {
 namespace {
@@ -19,7 +20,9 @@ std::vector<std::int32_t> parse_ids(const std::string& line, std::size_t number)
     }
     std::int32_t id = 0;
     auto [next, error] = std::from_chars(at, end, id);
-    if (error != std::errc()) throw UserError(fmt::format("tokenizer decode: line {} holds '{}', which is no token id", number, at), ExitCode::BadData);
+    if (error != std::errc())
+      throw UserError(fmt::format("tokenizer decode: line {} holds '{}', which is no token id", number, at),
+                      ExitCode::BadData);
     ids.push_back(id);
     at = next;
   }
@@ -46,7 +49,8 @@ int tokenizer(const TokenizerCommand& options) {
   std::size_t number = 0;
   for (const std::string& line : read_lines(options.files.empty() ? "" : options.files[0])) {
     ++number;
-    out.push_back(options.action == "encode" ? fmt::format("{}", fmt::join(t.encode(line), " ")) : t.decode(parse_ids(line, number)));
+    out.push_back(options.action == "encode" ? fmt::format("{}", fmt::join(t.encode(line), " "))
+                                             : t.decode(parse_ids(line, number)));
   }
   write_lines("", out);
   return 0;

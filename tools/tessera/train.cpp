@@ -1,11 +1,12 @@
 // tessera train, bench.
+#include "tessera/train.h"
+
 #include <fmt/format.h>
 
 #include <atomic>
 #include <csignal>
 
 #include "command.h"
-#include "tessera/train.h"
 
 namespace tessera::command {
 namespace {

@@ -246,13 +246,24 @@ class Product {
   void pack(const T* from, const GemmIndex& free, std::int64_t begin, std::int64_t end, const GemmIndex& k,
             std::int64_t k0, int kc, Acc* to) {
     std::int64_t f = begin;
-    // Several panels at once, so that a row is read in one go.
-    for (; f + kTogether * kWidth <= end && free.contiguous(f, kTogether * kWidth); f += kTogether * kWidth) {
+    // Several panels at once, so that a row is read in one go and its conversion fills whole vectors.
+    constexpr std::int64_t kRun = kTogether * kWidth;
+    for (; f + kRun <= end && free.contiguous(f, kRun); f += kRun) {
       for (int i = 0; i < kc; ++i) {
         const T* row = from + free.at(f) + k.at(k0 + i);
-        for (int p = 0; p < kTogether; ++p) widen_run(row + p * kWidth, to + (p * kc + i) * kWidth, kWidth);
+        alignas(64) Acc wide[kRun];
+        const Acc* source = wide;
+        if constexpr (std::is_same_v<T, Acc>) {
+          source = row;
+        } else {
+          widen_run(row, wide, kRun);
+        }
+        for (int p = 0; p < kTogether; ++p) {
+          std::memcpy(to + static_cast<std::int64_t>(p * kc + i) * kWidth, source + p * kWidth,
+                      kWidth * sizeof(Acc));
+        }
       }
-      to += static_cast<std::int64_t>(kTogether) * kWidth * kc;
+      to += kRun * kc;
     }
     for (; f < end; f += kWidth) {
       const int width = static_cast<int>(std::min<std::int64_t>(kWidth, end - f));

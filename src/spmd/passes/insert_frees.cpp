@@ -7,7 +7,8 @@ namespace tessera {
 
 void insert_frees(Program& program) {
   auto base_of = [&](int id) {
-    while (program.values[static_cast<std::size_t>(id)].view_of >= 0) id = program.values[static_cast<std::size_t>(id)].view_of;
+    while (program.values[static_cast<std::size_t>(id)].view_of >= 0)
+      id = program.values[static_cast<std::size_t>(id)].view_of;
     return id;
   };
   std::vector<int> last_use(program.values.size(), -1);
