@@ -134,7 +134,7 @@ TEST_P(Roles, LinearInputsPassSums) {
 
 // Tries the other roles on a dimension that the record keeps whole.
 std::vector<CutPlan> untried(const Call& call, const Dim& dim) {
-  CutPlan plan{dim.name, dim.size, {}, Role::Map, {}};
+  CutPlan plan{dim.name, dim.size, {}, Role::Map, {}, true};
   for (const Type& in : call.in)
     plan.cut_input.push_back(in.shape.has(dim.name) && in.shape.size(dim.name) == dim.size);
   bool everywhere = true, nowhere = true;

@@ -76,8 +76,10 @@ Part run_part(const Call& call, const std::vector<Array>& inputs, const CutPlan&
                                          : whole_box(shape));
     local.push_back(part_of(inputs[i], in_boxes.back()));
   }
-  for (std::size_t i = 0; i < inputs.size(); ++i)
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (plan.forbidden) local[i].bytes.resize(inputs[i].bytes.size());
     in.push_back(make_view(local[i].bytes.data(), call.in[i], in_boxes[i]));
+  }
   Part part;
   for (std::size_t o = 0; o < call.out.size(); ++o) {
     const Shape& shape = call.out[o].shape;
@@ -90,8 +92,9 @@ Part run_part(const Call& call, const std::vector<Array>& inputs, const CutPlan&
     std::vector<Dim> dims = shape.dims();
     for (std::size_t d = 0; d < dims.size(); ++d) dims[d].size = box.size[d];
     part.outputs.emplace_back(Type{Shape(std::move(dims)), call.out[o].dtype});
-    std::fill(part.outputs.back().bytes.begin(), part.outputs.back().bytes.end(),
-              std::byte{0x5a});  // stale memory
+    std::vector<std::byte>& bytes = part.outputs.back().bytes;
+    if (plan.forbidden) bytes.resize(static_cast<std::size_t>(call.out[o].bytes()));
+    std::fill(bytes.begin(), bytes.end(), std::byte{0x5a});  // stale memory
     part.boxes.push_back(box);
   }
   for (std::size_t o = 0; o < call.out.size(); ++o) {
@@ -99,13 +102,14 @@ Part run_part(const Call& call, const std::vector<Array>& inputs, const CutPlan&
   }
   KernelContext context{call, in, out, random.seed, random.step, &random.key};
   run_reference(*call.op, context);
+  for (Array& output : part.outputs) output.bytes.resize(static_cast<std::size_t>(output.type.bytes()));
   return part;
 }
 
 }  // namespace
 
 std::optional<CutPlan> plan_of(const Call& call, const Dim& dim) {
-  CutPlan plan{dim.name, dim.size, std::vector<bool>(call.in.size(), false), Role::Whole, {}};
+  CutPlan plan{dim.name, dim.size, std::vector<bool>(call.in.size(), false), Role::Whole, {}, false};
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     const Shape& shape = call.in[i].shape;
     if (!shape.has(dim.name) || shape.size(dim.name) != dim.size) continue;
@@ -146,7 +150,7 @@ std::vector<Dim> made_dims(const Call& call) {
 }
 
 std::optional<CutPlan> plan_of_made(const Call& call, const Dim& dim) {
-  CutPlan plan{dim.name, dim.size, std::vector<bool>(call.in.size(), false), Role::Map, {}};
+  CutPlan plan{dim.name, dim.size, std::vector<bool>(call.in.size(), false), Role::Map, {}, false};
   for (std::size_t o = 0; o < call.out.size(); ++o) {
     const Shape& shape = call.out[o].shape;
     const bool has = shape.has(dim.name) && shape.size(dim.name) == dim.size;

@@ -16,6 +16,7 @@ struct CutPlan {
   std::vector<bool> cut_input;          // per input
   Role combine = Role::Map;             // Map: concatenate, Sum / Max / Min: reduce
   std::vector<std::string> output_dim;  // Map: the output dimension that is cut; "" where the output has none
+  bool forbidden = false;  // the record wants it whole: buffers have room for what the kernel then touches
 };
 
 // What the record says about cutting all inputs along (dim, size); nullopt when it must stay whole. Throws
