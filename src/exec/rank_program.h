@@ -32,8 +32,8 @@ struct RunState {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::map<std::string, Window> windows;
-  FillFunction fill;  // called by one rank at a time
-  std::mutex fill_mutex;
+  FillFunction fill;  // called by one rank at a time; empty once the run is abandoned
+  std::timed_mutex fill_mutex;
   std::shared_ptr<Results::Impl> results;
   StepHook hook;
   bool trace = false;

@@ -131,7 +131,8 @@ void RankProgram::feed(RunState& state) {
   for (std::size_t id = 0; id < program_.values.size(); ++id) {
     const ProgramValue& v = program_.values[id];
     if (v.kind != ProgramValue::Kind::Feed || bound_.boxes[id].empty()) continue;
-    std::lock_guard<std::mutex> lock(state.fill_mutex);
+    std::lock_guard<std::timed_mutex> lock(state.fill_mutex);
+    communicator_.check();
     state.fill(v.variable, bound_.boxes[id], address(static_cast<int>(id)));
   }
 }

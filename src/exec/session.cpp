@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -26,7 +27,7 @@ class Watch {
 
   // False: give up on the ranks that still run.
   bool operator()(const std::vector<int>& running) {
-    constexpr double kGraceSeconds = 1;  // for ranks to notice that the run has failed
+    constexpr double kGraceSeconds = 2;  // for ranks to notice that the run has failed
     if (world_.failed()) return since(failed_) < kGraceSeconds;
     if (static_cast<int>(running.size()) == world_.size() || since(first_done_) < world_.deadline_seconds())
       return true;
@@ -144,7 +145,12 @@ Results Session::Impl::run(int id, std::shared_ptr<RunState> state, const RunOpt
     }
     keep->world.leave(rank);
   };
-  pool.run(job, Watch(core->world));
+  const std::vector<int> lost = pool.run(job, Watch(core->world));
+  // A thread that comes back late must not ask the caller for data: what `fill` refers to may be gone.
+  if (!lost.empty() && state->fill_mutex.try_lock_for(std::chrono::milliseconds(500))) {
+    state->fill = nullptr;
+    state->fill_mutex.unlock();
+  }
   if (!core->world.failed() && state->left.load() >= 0)
     core->world.fail(state->left.load(), std::make_exception_ptr(SystemError(
                                              "left the program before its end", ExitCode::NoProgress)));

@@ -68,7 +68,7 @@ TEST_F(SessionFaults, ThrowAtEachCollectiveOnEachRank) {
   ASSERT_GE(starts_.size(), 3u);
   for (int rank = 0; rank < 4; ++rank) {
     for (int at : starts_) {
-      const Outcome outcome = run_with(model_, 20, [&](int r, int s) -> bool {
+      const Outcome outcome = run_with(model_, 20, [rank, at](int r, int s) -> bool {
         if (r == rank && s == at) throw UserError("the disk is full");
         return true;
       });
@@ -83,7 +83,7 @@ TEST_F(SessionFaults, ThrowAtEachCollectiveOnEachRank) {
 TEST_F(SessionFaults, EarlyReturnAtEachCollectiveOnEachRank) {
   for (int rank = 0; rank < 4; ++rank) {
     for (int at : starts_) {
-      const Outcome outcome = run_with(model_, 20, [&](int r, int s) { return r != rank || s != at; });
+      const Outcome outcome = run_with(model_, 20, [rank, at](int r, int s) { return r != rank || s != at; });
       EXPECT_THAT(outcome.message, StartsWith("rank " + std::to_string(rank) + " left the program before "));
       EXPECT_EQ(outcome.code, ExitCode::NoProgress);
       EXPECT_LT(outcome.seconds, 3);
