@@ -13,9 +13,11 @@ void AlignedBuffer::Free::operator()(std::byte* p) const {
 }
 
 AlignedBuffer::AlignedBuffer(std::size_t size, Fill fill) : size_(size) {
+  // More than a process can address: some allocators end the program instead of refusing that.
+  constexpr std::size_t kAddressable = std::size_t{1} << 47;
   if (size == 0) return;
   void* memory = nullptr;
-  if (posix_memalign(&memory, kAlignment, size) != 0) {
+  if (size >= kAddressable || posix_memalign(&memory, kAlignment, size) != 0) {
     throw SystemError(fmt::format("cannot allocate {} bytes of memory", size), ExitCode::Memory);
   }
   data_.reset(static_cast<std::byte*>(memory));

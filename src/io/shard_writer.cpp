@@ -74,6 +74,7 @@ class ShardWriter {
     const std::string text = format_safetensors_header(header);
     report_.file.bytes = text.size() + header.data_bytes;
     file_.allocate(report_.file.bytes);
+    piece_ = AlignedBuffer(std::min(header.data_bytes, kPieceBytes));
     put(text.data(), text.size());
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       write_block(blocks[i]);
@@ -107,12 +108,12 @@ class ShardWriter {
       const auto* p = static_cast<const std::byte*>(block.data) + static_cast<std::size_t>(from) * element;
       std::size_t left = static_cast<std::size_t>(runs.length()) * element;
       while (left > 0) {
-        const std::size_t n = std::min<std::size_t>(left, kPieceBytes - filled);
+        const std::size_t n = std::min<std::size_t>(left, piece_.size() - filled);
         std::memcpy(piece_.data() + filled, p, n);
         filled += n;
         p += n;
         left -= n;
-        if (filled == kPieceBytes) flush();
+        if (filled == piece_.size()) flush();
       }
     });
     flush();
@@ -129,7 +130,7 @@ class ShardWriter {
   File file_;
   Sha256 sha_;
   std::uint64_t at_ = 0;
-  AlignedBuffer piece_{kPieceBytes};
+  AlignedBuffer piece_;  // the elements that are written together
   ShardReport report_;
 };
 

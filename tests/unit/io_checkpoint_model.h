@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/philox.h"
@@ -33,7 +35,7 @@ inline Box whole_box(const Shape& shape) {
 }
 
 // The tensor's bytes at a step; finite numbers, and 0 or 1 for bool.
-inline std::vector<char> model_values(const TensorInfo& tensor, std::int64_t step) {
+inline std::vector<char> make_model_values(const TensorInfo& tensor, std::int64_t step) {
   const RandomKey key = random_key(3, tensor.name, step);
   std::vector<char> bytes(static_cast<std::size_t>(tensor.type.bytes()));
   const std::size_t element = size_of(tensor.type.dtype);
@@ -47,6 +49,14 @@ inline std::vector<char> model_values(const TensorInfo& tensor, std::int64_t ste
     if (tensor.type.dtype == DType::Bool) put(static_cast<char>(value > 0));
   }
   return bytes;
+}
+
+// The same, made once: the tests compare thousands of copies.
+inline const std::vector<char>& model_values(const TensorInfo& tensor, std::int64_t step) {
+  static std::map<std::pair<std::string, std::int64_t>, std::vector<char>> made;
+  std::vector<char>& values = made[{tensor.name, step}];
+  if (values.empty()) values = make_model_values(tensor, step);
+  return values;
 }
 
 // Boxes that tile a shape, one for each rank and some of them empty: the ranks are cut over one dimension by

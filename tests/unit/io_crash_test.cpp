@@ -230,10 +230,10 @@ CutResult cut_power(const History& history, int states_per_change, bool check_co
 TEST_F(Crash, PowerCutsLoseNothingThatWasAcknowledged) {
   History history;
   make_history(history);
-  const CutResult result = cut_power(history, 15, true);
+  const CutResult result = cut_power(history, 40, true);
   EXPECT_EQ(result.lost, 0);
   EXPECT_EQ(result.damaged, 0);
-  EXPECT_GT(result.states, 3000);
+  EXPECT_GT(result.states, 10'000);
   std::cout << result.states << " states after power cuts, none lost, none damaged\n";
 }
 
