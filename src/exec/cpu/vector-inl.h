@@ -95,10 +95,9 @@ HWY_INLINE void widen_run(const T* from, Acc* to, std::int64_t n) {
   namespace hn = hwy::HWY_NAMESPACE;
   if constexpr (std::is_same_v<T, bf16>) {
     const hn::ScalableTag<Acc> d;
-    constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(Acc));
-    std::int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) hn::StoreU(load(d, from + i), d, to + i);
-    for (; i < n; ++i) to[i] = widened<Acc>(from[i]);
+    const auto count = static_cast<std::size_t>(n), whole = count - count % HWY_LANES(Acc);
+    for (std::size_t i = 0; i < whole; i += HWY_LANES(Acc)) hn::StoreU(load(d, from + i), d, to + i);
+    for (std::size_t i = whole; i < count; ++i) to[i] = widened<Acc>(from[i]);
   } else {
     std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   }
@@ -110,10 +109,9 @@ HWY_INLINE void narrow_run(const Acc* from, T* to, std::int64_t n) {
   namespace hn = hwy::HWY_NAMESPACE;
   if constexpr (std::is_same_v<T, bf16>) {
     const hn::ScalableTag<Acc> d;
-    constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(Acc));
-    std::int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) store(d, hn::LoadU(d, from + i), to + i);
-    for (; i < n; ++i) to[i] = narrowed<T>(from[i]);
+    const auto count = static_cast<std::size_t>(n), whole = count - count % HWY_LANES(Acc);
+    for (std::size_t i = 0; i < whole; i += HWY_LANES(Acc)) store(d, hn::LoadU(d, from + i), to + i);
+    for (std::size_t i = whole; i < count; ++i) to[i] = narrowed<T>(from[i]);
   } else {
     std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   }
