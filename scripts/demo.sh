@@ -43,7 +43,7 @@ rm -rf "$run"
 say "test set: loss, loss with shuffled sources, BLEU, baselines, translations"
 "$tessera" eval "$run" --shuffle --bleu --baselines --out "$run/test.fr" "${eval_options[@]}" | tee "$run/test.txt"
 
-say "the same 20 training steps under eight layouts"
+say "the same training steps under eight layouts"
 # Small batches keep it short. Dropout is on: the masks are the same on every mesh. heads=6 over 4 ranks is uneven (1, 2, 1, 2).
 steps=20; [ "$length" = short ] && steps=3
 "$tessera" compare "$config" --steps "$steps" --set train.output=runs/compare --set "data.tokenizer=$run/tokenizer.model" \
