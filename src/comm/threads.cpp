@@ -106,7 +106,16 @@ void ThreadsWorld::fail(int rank, std::exception_ptr error) {
   record(with_rank(rank, std::move(error)));
 }
 
+std::vector<int> ThreadsWorld::blamed() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return blamed_;
+}
+
 void ThreadsWorld::fail_no_progress(const std::vector<int>& ranks, const std::string& where) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (cause_ == nullptr) blamed_ = ranks;
+  }
   record(std::make_exception_ptr(
       SystemError(fmt::format("{} {} did not arrive at {} within {} s", ranks.size() == 1 ? "rank" : "ranks",
                               fmt::join(ranks, ", "), where, options_.deadline_seconds),

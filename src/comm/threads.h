@@ -46,6 +46,9 @@ class ThreadsWorld {
   // Ends the run because these ranks made no progress.
   void fail_no_progress(const std::vector<int>& ranks, const std::string& where);
 
+  // Whom fail_no_progress named.
+  std::vector<int> blamed() const;
+
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // The first failure, with "rank 3: " in front of what a rank threw itself. REQUIRES failed().
   std::exception_ptr cause() const;
@@ -93,8 +96,9 @@ class ThreadsWorld {
   std::vector<Line> lines_;
   std::vector<std::unique_ptr<ThreadsCommunicator>> communicators_;
   std::atomic<bool> failed_{false};
-  mutable std::mutex mutex_;  // guards cause_, first_
+  mutable std::mutex mutex_;  // guards cause_, first_, blamed_
   std::exception_ptr cause_;
+  std::vector<int> blamed_;
   std::string first_;  // its message, for the other ranks
   std::atomic<const void*> broadcast_from_{nullptr};
 };

@@ -27,9 +27,17 @@ class Watch {
 
   // False: give up on the ranks that still run.
   bool operator()(const std::vector<int>& running) {
-    constexpr double kGraceSeconds = 2;  // for ranks to notice that the run has failed
-    if (world_.failed()) return since(failed_) < kGraceSeconds;
-    if (static_cast<int>(running.size()) == world_.size() || since(first_done_) < world_.deadline_seconds())
+    constexpr double kGraceSeconds = 2, kShortSeconds = 0.2;  // for ranks to notice that the run has failed
+    constexpr double kLater = 0.5;  // a member that waits for the same rank gives the better message
+    if (world_.failed()) {
+      const std::vector<int> blamed = world_.blamed();
+      const bool only_they = std::all_of(running.begin(), running.end(), [&](int rank) {
+        return std::find(blamed.begin(), blamed.end(), rank) != blamed.end();
+      });
+      return since(failed_) < (only_they ? kShortSeconds : kGraceSeconds);
+    }
+    if (static_cast<int>(running.size()) == world_.size() ||
+        since(first_done_) < world_.deadline_seconds() + kLater)
       return true;
     std::vector<int> busy;
     for (int rank : running)

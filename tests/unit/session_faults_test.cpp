@@ -98,7 +98,7 @@ TEST_F(SessionFaults, EndlessLoopAtEachCollectiveOnEachRank) {
     for (int at : starts_) {
       auto release = std::make_shared<std::atomic<bool>>(false),
            released = std::make_shared<std::atomic<bool>>(false);
-      const Outcome outcome = run_with(model_, 0.2, [rank, at, release, released](int r, int s) {
+      const Outcome outcome = run_with(model_, 0.4, [rank, at, release, released](int r, int s) {
         if (r != rank || s != at) return true;
         while (!release->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         released->store(true);
@@ -107,7 +107,7 @@ TEST_F(SessionFaults, EndlessLoopAtEachCollectiveOnEachRank) {
       EXPECT_THAT(outcome.message, StartsWith("rank " + std::to_string(rank) + " did not arrive at "));
       EXPECT_THAT(outcome.message, HasSubstr("(session_models.h:"));
       EXPECT_EQ(outcome.code, ExitCode::NoProgress);
-      EXPECT_LT(outcome.seconds, 3.2);
+      EXPECT_LT(outcome.seconds, 3.4);
       release->store(true);
       while (!released->load()) std::this_thread::yield();
     }
@@ -129,13 +129,13 @@ TEST_F(SessionFaults, AFaultAfterTheFirstUpdateTearsTheStore) {
 TEST_F(SessionFaults, ARankThatHangsAfterTheLastCollectiveIsNamed) {
   const std::vector<int> waits = steps_of(model_, Step::Kind::Wait);
   auto release = std::make_shared<std::atomic<bool>>(false);
-  const Outcome outcome = run_with(model_, 0.2, [release, last = waits.back() + 1](int r, int s) {
+  const Outcome outcome = run_with(model_, 0.4, [release, last = waits.back() + 1](int r, int s) {
     while (r == 2 && s == last && !release->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
   });
   EXPECT_THAT(outcome.message, StartsWith("rank 2 did not arrive at "));
   EXPECT_EQ(outcome.code, ExitCode::NoProgress);
-  EXPECT_LT(outcome.seconds, 3.2);
+  EXPECT_LT(outcome.seconds, 3.4);
   release->store(true);
 }
 
