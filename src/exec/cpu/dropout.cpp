@@ -56,7 +56,7 @@ void drop_row(std::uint64_t key, float keep, std::int64_t first, std::int64_t st
   const auto threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(keep) * 0x1p24));
   const T* x = static_cast<const T*>(in) + at;
   T* y = static_cast<T*>(out) + at;
-  std::uint32_t words[kWordRoom];
+  alignas(64) std::uint32_t words[kWordRoom];
   std::size_t skip = 0;
   if (step == 0)
     std::fill_n(words, kWordRoom, philox4x32(key, static_cast<std::uint64_t>(first) / 4)[first % 4]);

@@ -23,12 +23,27 @@ HWY_INLINE V keep_nan(V x, V result) {
   return hn::IfThenElse(hn::Eq(x, x), result, x);
 }
 
+// exp(x) = 2^n exp(r), |r| <= log(2) / 2, with a polynomial for exp(r) (coefficients of the Cephes library).
+// 2^n is multiplied in as two halves, so that results below the normal range come out right.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V vector_exp(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<std::int32_t, D> di;
+  constexpr float kPolynomial[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                                   4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
   const V top = hn::Set(d, 88.72283f);  // the largest float whose exponential is finite
+  const V t = hn::Max(hn::Min(x, top), hn::Set(d, -104.0f));
+  const auto n = hn::NearestInt(hn::Mul(t, hn::Set(d, 1.44269504f)));
+  const V m = hn::ConvertTo(d, n);
+  const V r = hn::NegMulAdd(m, hn::Set(d, -2.12194440e-4f), hn::NegMulAdd(m, hn::Set(d, 0.693359375f), t));
+  V p = hn::Set(d, kPolynomial[0]);
+  for (int i = 1; i < 6; ++i) p = hn::MulAdd(p, r, hn::Set(d, kPolynomial[i]));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
+  const auto half = hn::ShiftRight<1>(n), bias = hn::Set(di, 127);
+  const V a = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const V b = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(n, half), bias)));
+  const V finite = hn::Mul(hn::Mul(p, a), b);
   const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
-  const V finite = hn::Exp(d, hn::Min(x, top));
   return keep_nan<D>(x, hn::IfThenElse(hn::Gt(x, top), infinity, finite));
 }
 
