@@ -53,8 +53,8 @@ struct Step {
     Slice,  // out = the part of in that out's placement wants; no communication. Where out is pending over an
             // axis and in is not, only ranks with coordinate 0 there keep the values, the others hold the
             // reduction's identity
-    Start,   // begins a collective on in
-    Wait,    // ends it: the result is in out, and no member still reads my in
+    Start,  // begins a collective on in
+    Wait,   // ends it: the result is in out, and no member still reads my in
     Assign,  // variable = in
     Free,    // last use of `in`; bookkeeping for people and the verifier
   };
@@ -97,7 +97,7 @@ class Target {
 
 struct LowerOptions {
   // Passes to leave out, by name: "delay" (pending sums flow through linear ops), "reduce_scatter", "fuse",
-  // "early_update", "in_place", "views", "cse". Results do not depend on them.
+  // "early_update", "in_place" (Session only), "views". Results do not depend on them.
   std::set<std::string> without;
   std::map<std::string, Placement>
       accumulators;      // where accumulators already live; lower() adds those it decides

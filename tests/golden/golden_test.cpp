@@ -64,6 +64,37 @@ TEST_P(Golden, GivesWhatOneRankGives) {
   }
 }
 
+// Every pass may be left out, and all together; the values stay.
+TEST_P(Golden, ResultsDoNotDependOnPasses) {
+  SimulateOptions options;
+  options.graph = &graph_;
+  for (const Node& node : graph_.nodes()) {
+    if (node.op != &kInputOp) continue;
+    Array feed(node.outputs[0]);
+    for (std::int64_t i = 0; i < feed.size(); ++i) feed.set(i, static_cast<double>((i * 5) % 7) - 3);
+    options.feeds[node.attrs.text("name")] = feed;
+  }
+  Simulated want = simulate(program_, options);
+  for (std::set<std::string> without : {std::set<std::string>{},
+                                        {"delay"},
+                                        {"reduce_scatter"},
+                                        {"early_update"},
+                                        {"views"},
+                                        {"delay", "reduce_scatter", "early_update", "views", "fuse"}}) {
+    LowerOptions lower_options;
+    lower_options.without = without;
+    Program program = lower(graph_, targets_, Mesh::parse(GetParam().mesh), Layout::parse(GetParam().layout),
+                            lower_options);
+    Simulated got = simulate(program, options);
+    for (std::size_t f = 0; f < want.fetches.size(); ++f) {
+      EXPECT_EQ(difference(got.fetches[f], want.fetches[f], 1e-6, 1e-6), "")
+          << "fetch " << f << " without " << without.size() << " passes";
+    }
+    for (const auto& [name, value] : want.assigned)
+      EXPECT_EQ(difference(got.assigned.at(name), value, 1e-6, 1e-6), "") << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::ValuesIn(golden_cases()),
                          [](const auto& c) { return c.param.name; });
 
