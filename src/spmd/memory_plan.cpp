@@ -205,6 +205,10 @@ class Planner {
     const int from = buffer_of(in), to = buffer_of(out);
     if (from < 0 || to < 0 || from == to || buffer(from).last != s || buffer(to).first != s) return false;
     if (buffer(from).size != buffer(to).size || taken_.count(from) != 0) return false;
+    // Another view of the same bytes (a rename) is read in another order than they are overwritten in.
+    for (int other : step.in) {
+      if (other != in && buffer_of(other) == from) return false;
+    }
     return value(in).type == value(out).type &&
            same_placement(p_.mesh, value(in).type.shape, value(in).placement, value(out).placement) &&
            target_.in_place(step, i, o);

@@ -131,6 +131,26 @@ TEST(Fuse, SwappedNamesAreNotTheSameElement) {
   EXPECT_NEAR(fused.fetched[0].get(1), 2 * (feeds.at("x").get(1) - feeds.at("x").get(4)), 1e-5);
 }
 
+// The sum may not be written over `a`: it is read a second time through the renamed view, the other way
+// round.
+TEST(Fuse, ResultsAreNotWrittenOverAValueThatIsReadThroughAView) {
+  Graph g;
+  const Dim batch{"batch", 300}, hidden{"hidden", 300};
+  const Tensor x = g.input("x", {batch, hidden});
+  const Tensor a = relu(x + 1.0), sum = a - rename(a, {{"batch", "hidden"}, {"hidden", "batch"}});
+  const FeedMap feeds = {{"x", values({batch, hidden}, DType::F32, 0.01)}};
+  for (bool fused : {true, false}) {
+    const Array got = run(g, {sum}, feeds, "", "", fused).fetched[0];
+    const auto at = [&](std::int64_t i, std::int64_t j) {
+      return std::max(0.0f, static_cast<float>(feeds.at("x").get(i * 300 + j)) + 1.0f);
+    };
+    for (std::int64_t i = 0; i < 300; i += 7) {
+      for (std::int64_t j = 0; j < 300; ++j)
+        ASSERT_EQ(got.get(i * 300 + j), at(i, j) - at(j, i)) << i << " " << j;
+    }
+  }
+}
+
 TEST(Fuse, RegionsStayApart) {
   Graph g;
   const Dim batch{"batch", 4}, hidden{"hidden", 6};
