@@ -150,7 +150,7 @@ std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shap
                                   const Placement& from_placement, const Shape& to,
                                   const Placement& to_placement, int rank);
 
-// The program as text. `golden` leaves out what is not part of the lowering contract (views, frees).
+// The program as text: feeds and variables, then one line a step, with placements and provenance.
 std::string to_string(const Program& program);
 std::string program_json(const Program& program, const MemoryPlan* plan);
 

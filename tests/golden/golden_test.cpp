@@ -29,6 +29,19 @@ class Golden : public ::testing::TestWithParam<GoldenCase> {
     program_ =
         lower(graph_, targets_, Mesh::parse(GetParam().mesh), Layout::parse(GetParam().layout), options);
   }
+  // Small whole numbers around zero for every input: (i * step) mod size, less size / 2.
+  std::map<std::string, Array> feeds(std::int64_t step, std::int64_t size) const {
+    std::map<std::string, Array> result;
+    for (const Node& node : graph_.nodes()) {
+      if (node.op != &kInputOp) continue;
+      Array feed(node.outputs[0]);
+      for (std::int64_t i = 0; i < feed.size(); ++i) {
+        feed.set(i, static_cast<double>((i * step) % size - size / 2));
+      }
+      result[node.attrs.text("name")] = feed;
+    }
+    return result;
+  }
   Graph graph_;
   std::vector<Tensor> targets_;
   Program program_;
@@ -45,13 +58,7 @@ TEST_P(Golden, GivesWhatOneRankGives) {
   SimulateOptions options;
   options.graph = &graph_;
   EvaluateOptions oracle;
-  for (const Node& node : graph_.nodes()) {
-    if (node.op != &kInputOp) continue;
-    Array feed(node.outputs[0]);
-    for (std::int64_t i = 0; i < feed.size(); ++i) feed.set(i, static_cast<double>((i * 7) % 5) - 2);
-    options.feeds[node.attrs.text("name")] = feed;
-    oracle.feeds[node.attrs.text("name")] = feed;
-  }
+  options.feeds = oracle.feeds = feeds(7, 5);
   Simulated got = simulate(program_, options);
   std::vector<Array> want = evaluate(targets_, oracle);
   EXPECT_EQ(got.replica_mismatch, "");
@@ -68,12 +75,7 @@ TEST_P(Golden, GivesWhatOneRankGives) {
 TEST_P(Golden, ResultsDoNotDependOnPasses) {
   SimulateOptions options;
   options.graph = &graph_;
-  for (const Node& node : graph_.nodes()) {
-    if (node.op != &kInputOp) continue;
-    Array feed(node.outputs[0]);
-    for (std::int64_t i = 0; i < feed.size(); ++i) feed.set(i, static_cast<double>((i * 5) % 7) - 3);
-    options.feeds[node.attrs.text("name")] = feed;
-  }
+  options.feeds = feeds(5, 7);
   Simulated want = simulate(program_, options);
   for (std::set<std::string> without : {std::set<std::string>{},
                                         {"delay"},

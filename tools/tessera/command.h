@@ -49,7 +49,7 @@ struct Decode {
 
 struct Explain {
   Common common;
-  bool json = false, program = false, memory_only = false;
+  bool json = false, program = false;
 };
 
 struct TokenizerCommand {
