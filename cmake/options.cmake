@@ -11,13 +11,16 @@ set(TESSERA_SANITIZE "" CACHE STRING "Value of -fsanitize=, for example address,
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # What ccache asks for where headers are precompiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 # Flags of our own targets only; never -ffast-math or -march=native: kernels dispatch at run time and NaN checks must stay.
 add_library(tessera_flags INTERFACE)
-# -Wrestrict: GCC 12 reports string concatenation wrongly (its bug 105651).
-target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wshadow -Werror $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+# -Wrestrict, -Warray-bounds, -Wstringop-overread: GCC 12 reports string concatenation wrongly (its bugs 105651, 105329).
+target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wshadow -Werror $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-array-bounds -Wno-stringop-overread>)
+# GCC collects its garbage less often: a tenth of the time to compile for a tenth more memory.
+target_compile_options(tessera_flags INTERFACE "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-expand=100 --param ggc-min-heapsize=1000000>")
 target_compile_definitions(tessera_flags INTERFACE $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 if(TESSERA_SANITIZE)
   # Instrumented code makes GCC warn about what cannot happen; the plain builds keep warnings as errors.

@@ -46,9 +46,8 @@ int main() {
 
   // The same graph on four processors, each of which holds one or two columns of one row.
   Session session(g, Mesh::parse("rows:2;cols:2"), Layout::parse("row:rows;column:cols"));
-  Results results =
-      session.run(session.compile(targets), {{"table", Array::of(table.type(), {1, 2, 3, 4, 5, 6})},
-                                             {"weight", Array::of(weight.type(), {1, 0, -1})}});
+  Results results = session.run(session.compile(targets), {{"table", Array(table.type(), {1, 2, 3, 4, 5, 6})},
+                                                           {"weight", Array(weight.type(), {1, 0, -1})}});
   for (std::size_t i = 0; i < shown.size(); ++i) print(shown[i].first, shown[i].second, results.gather(i));
 
   // By hand: per_row = (-2, -2); slope_c = sum_r 3 per_row^2 t_rc = 12 (t_1c + t_2c);

@@ -55,7 +55,7 @@ int main() {
 
   std::vector<double> xs, signs{1, -1, 1, -1, 1}, ws{0.5, -0.25, 0.125};
   for (int i = 0; i < 15; ++i) xs.push_back(std::sin(i + 1.0));
-  Array xa = Array::of(x.type(), xs), sa = Array::of(sign.type(), signs), wa = Array::of(w.type(), ws);
+  Array xa = Array(x.type(), xs), sa = Array(sign.type(), signs), wa = Array(w.type(), ws);
   Session session(g, Mesh::parse("rows:3"), Layout::parse("batch:rows"));
   Results results = session.run(session.compile({loss, slope}), {{"x", xa}, {"sign", sa}, {"w", wa}});
 

@@ -59,8 +59,8 @@ int main() {
     std::vector<double> losses;
     for (std::int32_t s = 0; s < 5; ++s) {
       FeedMap feeds = sentences(tokens, s, config.vocab);
-      feeds["rate"] = Array::of(rate.type(), {0.002});
-      feeds["step"] = Array::of(step.type(), {static_cast<double>(s)});
+      feeds["rate"] = Array(rate.type(), {0.002});
+      feeds["step"] = Array(step.type(), {static_cast<double>(s)});
       losses.push_back(
           session.run(program, feeds, {.step = s, .windows = {}}).scalar(0));  // dropout draws from the step
     }

@@ -15,6 +15,8 @@ struct Array {
 
   Array() = default;
   explicit Array(Type t) : type(std::move(t)), data(static_cast<std::size_t>(type.bytes())) {}
+  // Values in row-major order, each rounded to the element type. REQUIRES as many as the shape has elements.
+  Array(const Type& t, const std::vector<double>& values);
 
   std::int64_t elements() const { return type.shape.elements(); }
   template <class T>
@@ -28,8 +30,7 @@ struct Array {
 
   double get(std::int64_t index) const;        // element by row-major index, converted to double
   void set(std::int64_t index, double value);  // rounded to the element type
-
-  static Array of(const Type& type, const std::vector<double>& values);  // REQUIRES values.size() == elements
+  std::vector<double> values() const;          // all elements, row-major
 };
 
 }  // namespace tessera

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-std::string quoted(const std::string& text) {
+std::string quote(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') {
@@ -76,7 +76,7 @@ void Trace::write(const std::string& path) const {
     file << fmt::format(
         "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":0,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{"
         "\"where\":{}}}}}{}\n",
-        quoted(e.name), quoted(e.kind), e.rank, 1e6 * e.begin, 1e6 * (e.end - e.begin), quoted(e.where),
+        quote(e.name), quote(e.kind), e.rank, 1e6 * e.begin, 1e6 * (e.end - e.begin), quote(e.where),
         i + 1 < events_.size() ? "," : "");
   }
   file << "]}\n";

@@ -32,9 +32,9 @@ struct Range {
 
 class HeaderParser {
  public:
-  HeaderParser(std::string_view json, std::uint64_t data_bytes, const SafetensorsLimits& limits,
+  HeaderParser(std::string_view text, std::uint64_t data_bytes, const SafetensorsLimits& limits,
                const std::string& path)
-      : scanner_(json, path), limits_(limits), path_(path) {
+      : scanner_(text, path), limits_(limits), path_(path) {
     header_.data_bytes = data_bytes;
   }
 

@@ -16,12 +16,17 @@ void Array::set(std::int64_t index, double value) {
   store(data.data(), type.dtype, index, value);
 }
 
-Array Array::of(const Type& type, const std::vector<double>& values) {
-  Array array(type);
-  TESSERA_CHECK(static_cast<std::int64_t>(values.size()) == array.elements(),
-                "{} values for {}, which has {}", values.size(), to_string(type), array.elements());
-  for (std::size_t i = 0; i < values.size(); ++i) array.set(static_cast<std::int64_t>(i), values[i]);
-  return array;
+Array::Array(const Type& t, const std::vector<double>& values) : Array(t) {
+  TESSERA_CHECK(static_cast<std::int64_t>(values.size()) == elements(), "{} values for {}, which has {}",
+                values.size(), to_string(t), elements());
+  for (std::size_t i = 0; i < values.size(); ++i) set(static_cast<std::int64_t>(i), values[i]);
+}
+
+std::vector<double> Array::values() const {
+  std::vector<double> result;
+  result.reserve(static_cast<std::size_t>(elements()));
+  for (std::int64_t i = 0; i < elements(); ++i) result.push_back(get(i));
+  return result;
 }
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ struct Printer {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return number_text(value); }
-  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(const std::string& value) const { return quote(value); }
   std::string operator()(DType value) const { return to_string(value); }
   std::string operator()(const Shape& value) const { return fmt::format("[{}]", to_string(value)); }
   std::string operator()(const Ints& values) const { return list("ints", values, *this); }

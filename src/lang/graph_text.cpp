@@ -26,11 +26,11 @@ std::string node_text(const Node& node) {
   }
   for (std::size_t i = 0; i < node.outputs.size(); ++i)
     text += (i ? ", " : " : ") + to_string(node.outputs[i]);
-  if (!node.where.file.empty()) text += " at " + quoted(to_string(node.where));
+  if (!node.where.file.empty()) text += " at " + quote(to_string(node.where));
   if (node.region != Region::Forward)
     text += fmt::format(" region={}", kRegions[static_cast<std::size_t>(node.region)]);
   if (node.recompute != 0) text += fmt::format(" group={}", node.recompute);
-  if (!node.key.empty() && node.key != node.name) text += " key=" + quoted(node.key);
+  if (!node.key.empty() && node.key != node.name) text += " key=" + quote(node.key);
   return text;
 }
 

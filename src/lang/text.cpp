@@ -26,7 +26,7 @@ std::string number_text(double value) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+std::string quote(std::string_view text) {
   std::string result = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') result += '\\';

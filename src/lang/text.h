@@ -12,7 +12,7 @@ namespace tessera {
 
 std::string number_text(
     double value);  // shortest text that reads back as the same double, never an integer's
-std::string quoted(std::string_view text);  // with \" \\ and \n
+std::string quote(std::string_view text);  // with \" \\ and \n
 
 // Reads tokens from one line. Every read skips blanks first; every failure throws UserError that begins with
 // `what` and names the column.

@@ -9,14 +9,14 @@
 namespace tessera {
 namespace {
 
-const char* const kSmall = "f32[batch:3;hidden:5]";
-const char* const kOther = "bf16[rows:2;cols:3;deep:2]";
+const char* const kGatedSmall = "f32[batch:3;hidden:5]";
+const char* const kGatedOther = "bf16[rows:2;cols:3;deep:2]";
 
 std::vector<Sample> samples() {
-  return {{.in = {kSmall}}, {.in = {kOther}}};
+  return {{.in = {kGatedSmall}}, {.in = {kGatedOther}}};
 }
 std::vector<Sample> grad_samples() {
-  return {{.in = {kSmall, kSmall}}, {.in = {kOther, kOther}}};
+  return {{.in = {kGatedSmall, kGatedSmall}}, {.in = {kGatedOther, kGatedOther}}};
 }
 
 // swish and gelu are x * sigmoid(v(x)); these are v, its first and its second derivative.

@@ -103,13 +103,13 @@ void grad_layer_norm(GradContext& c) {
   c.set(0, dx);
 }
 
-std::vector<Sample> forward_samples() {
+std::vector<Sample> layer_forward_samples() {
   const Attrs hidden{{"dim", "hidden"}, {"epsilon", 1e-6}}, length{{"dim", "length"}, {"epsilon", 1e-3}};
   return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[hidden:5]", "f32[hidden:5]"}, .attrs = hidden},
           {.in = {"bf16[batch:2;length:6;hidden:3]", "bf16[hidden:3;length:6]", "bf16[length:6]"},
            .attrs = length}};
 }
-std::vector<Sample> grad_samples() {
+std::vector<Sample> layer_grad_samples() {
   return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[hidden:5]", "f32[batch:3;length:2]",
                   "f32[batch:3;length:2]", "f32[batch:3;length:2;hidden:5]"},
            .attrs = {{"dim", "hidden"}}},
@@ -117,7 +117,7 @@ std::vector<Sample> grad_samples() {
                   "f32[batch:2;hidden:3]", "bf16[batch:2;length:6;hidden:3]"},
            .attrs = {{"dim", "length"}}}};
 }
-std::vector<Sample> scale_grad_samples() {
+std::vector<Sample> layer_scale_grad_samples() {
   return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[batch:3;length:2]", "f32[batch:3;length:2]",
                   "f32[batch:3;length:2;hidden:5]"},
            .attrs = {{"output", Strings{"hidden"}}}},
@@ -142,7 +142,7 @@ constinit const Op kLayerNorm{
     .flops = flops_norm,
     .exact = false,
     .ulps = 16,
-    .samples = forward_samples,
+    .samples = layer_forward_samples,
 };
 
 constinit const Op kLayerNormGrad{
@@ -156,7 +156,7 @@ constinit const Op kLayerNormGrad{
     .flops = flops_norm,
     .exact = false,
     .ulps = 32,
-    .samples = grad_samples,
+    .samples = layer_grad_samples,
 };
 
 constinit const Op kLayerNormScaleGrad{
@@ -172,7 +172,7 @@ constinit const Op kLayerNormScaleGrad{
     .flops = flops_scale_grad,
     .exact = false,
     .ulps = 32,
-    .samples = scale_grad_samples,
+    .samples = layer_scale_grad_samples,
 };
 
 Tensor layer_norm(Arg x, Arg scale, Arg bias, const std::string& dim, double epsilon) {

@@ -85,12 +85,12 @@ void grad_rms_norm(GradContext& c) {
   c.set(0, dx);
 }
 
-std::vector<Sample> forward_samples() {
+std::vector<Sample> rms_forward_samples() {
   const Attrs hidden{{"dim", "hidden"}, {"epsilon", 1e-6}}, length{{"dim", "length"}, {"epsilon", 1e-3}};
   return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[hidden:5]"}, .attrs = hidden},
           {.in = {"bf16[batch:2;length:6;hidden:3]", "bf16[hidden:3;length:6]"}, .attrs = length}};
 }
-std::vector<Sample> grad_samples() {
+std::vector<Sample> rms_grad_samples() {
   return {{.in = {"f32[batch:3;length:2;hidden:5]", "f32[hidden:5]", "f32[batch:3;length:2]",
                   "f32[batch:3;length:2;hidden:5]"},
            .attrs = {{"dim", "hidden"}}},
@@ -98,7 +98,7 @@ std::vector<Sample> grad_samples() {
                   "bf16[batch:2;length:6;hidden:3]"},
            .attrs = {{"dim", "length"}}}};
 }
-std::vector<Sample> scale_grad_samples() {
+std::vector<Sample> rms_scale_grad_samples() {
   return {
       {.in = {"f32[batch:3;length:2;hidden:5]", "f32[batch:3;length:2]", "f32[batch:3;length:2;hidden:5]"},
        .attrs = {{"output", Strings{"hidden"}}}},
@@ -122,7 +122,7 @@ constinit const Op kRmsNorm{
     .flops = flops_norm,
     .exact = false,
     .ulps = 16,
-    .samples = forward_samples,
+    .samples = rms_forward_samples,
 };
 
 constinit const Op kRmsNormGrad{
@@ -136,7 +136,7 @@ constinit const Op kRmsNormGrad{
     .flops = flops_norm,
     .exact = false,
     .ulps = 32,
-    .samples = grad_samples,
+    .samples = rms_grad_samples,
 };
 
 constinit const Op kRmsNormScaleGrad{
@@ -152,7 +152,7 @@ constinit const Op kRmsNormScaleGrad{
     .flops = flops_scale_grad,
     .exact = false,
     .ulps = 32,
-    .samples = scale_grad_samples,
+    .samples = rms_scale_grad_samples,
 };
 
 Tensor rms_norm(Arg x, Arg scale, const std::string& dim, double epsilon) {

@@ -186,8 +186,7 @@ TEST(Faults, N5TableOfAPrimeNumberOfRows) {
     Tensor grad = gradients({square(gather(table, ids, "v"))}, {table})[0];
     Tensor update = s.graph.assign(table, sub(table, scale(grad, 0.25)));
     Session session(s.graph, Mesh::parse(mesh), Layout::parse(*mesh ? "v:m;params.*:m" : ""));
-    session.run(session.compile({update}),
-                {{"ids", Array::of(Type{{{"n", 3}}, DType::I32}, {0, 25129, 50256})}});
+    session.run(session.compile({update}), {{"ids", Array(Type{{{"n", 3}}, DType::I32}, {0, 25129, 50256})}});
     const Array rows = session.store().read("table");
     EXPECT_EQ(session.store().bytes(), 4 * 50257) << "padding is stored";
     for (std::int64_t i = 0; i < 50257; ++i) {

@@ -19,15 +19,15 @@ struct Inputs {
   Tensor x, ids, flags, w;
 };
 
-struct Case {
+struct ProgramCase {
   std::function<void(Graph&, const Inputs&)> build;
   std::string message;
 };
 
 class Program : public ::testing::Test {
  protected:
-  void refuses(const std::vector<Case>& cases) {
-    for (const Case& c : cases) {
+  void refuses(const std::vector<ProgramCase>& cases) {
+    for (const ProgramCase& c : cases) {
       Graph g;
       Inputs t(g);
       std::size_t nodes = g.nodes().size();

@@ -24,7 +24,7 @@ inline Values counting(int first, int count) {
 class Small {
  public:
   Tensor input(const std::string& name, const Shape& shape, const Values& values, DType dtype = DType::F32) {
-    feeds_[name] = Array::of(Type{shape, dtype}, values);
+    feeds_[name] = Array(Type{shape, dtype}, values);
     return graph.input(name, shape, dtype);
   }
 

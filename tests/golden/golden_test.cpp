@@ -35,7 +35,7 @@ class Golden : public ::testing::TestWithParam<GoldenCase> {
     for (const Node& node : graph_.nodes()) {
       if (node.op != &kInputOp) continue;
       Array feed(node.outputs[0]);
-      for (std::int64_t i = 0; i < feed.size(); ++i) {
+      for (std::int64_t i = 0; i < feed.elements(); ++i) {
         feed.set(i, static_cast<double>((i * step) % size - size / 2));
       }
       result[node.attrs.text("name")] = feed;

@@ -58,8 +58,8 @@ FeedMap feeds_for(ModelKind kind, DType dtype, std::int64_t step) {
         tokens(kShape.batch, kShape.source_length, {batch, {"length", kShape.source_length}}, 5);
   }
   DType wide = dtype == DType::F64 ? DType::F64 : DType::F32;
-  feeds["learning_rate"] = Array::of(Type{Shape{}, wide}, {0.01});
-  feeds["step"] = Array::of(Type{Shape{}, DType::I32}, {static_cast<double>(step)});
+  feeds["learning_rate"] = Array(Type{Shape{}, wide}, {0.01});
+  feeds["step"] = Array(Type{Shape{}, DType::I32}, {static_cast<double>(step)});
   return feeds;
 }
 

@@ -28,7 +28,7 @@ struct Problem {
 Array weights_for(const Type& type, std::uint64_t seed) {
   Array array(type);
   const RandomKey key = random_key(seed, "weights", 0);
-  for (std::int64_t i = 0; i < array.size(); ++i) {
+  for (std::int64_t i = 0; i < array.elements(); ++i) {
     array.set(i, 0.25 + static_cast<double>(random_uniform_at(key, static_cast<std::uint64_t>(i))));
   }
   return array;
@@ -39,7 +39,7 @@ double weighted_sum(const Tensors& ys, const Tensors& seeds, const EvaluateOptio
   double sum = 0;
   for (std::size_t y = 0; y < ys.size(); ++y) {
     const Array& weight = options.feeds.at(seeds[y].name());
-    for (std::int64_t i = 0; i < weight.size(); ++i) sum += weight.at(i) * values[y].at(i);
+    for (std::int64_t i = 0; i < weight.elements(); ++i) sum += weight.get(i) * values[y].get(i);
   }
   return sum;
 }
@@ -49,7 +49,7 @@ double magnitude(const Tensors& ys, const Tensors& seeds, const EvaluateOptions&
   double sum = 0;
   for (std::size_t y = 0; y < ys.size(); ++y) {
     const Array& weight = options.feeds.at(seeds[y].name());
-    for (std::int64_t i = 0; i < weight.size(); ++i) sum += std::abs(weight.at(i) * values[y].at(i));
+    for (std::int64_t i = 0; i < weight.elements(); ++i) sum += std::abs(weight.get(i) * values[y].get(i));
   }
   return sum;
 }
@@ -64,20 +64,20 @@ void check_against_differences(const Problem& p, const Tensors& ys, const Tensor
   ASSERT_EQ(found.type, point.type) << "gradient of " << x.name();
   std::vector<double> expected;
   double scale = 0;
-  for (std::int64_t i = 0; i < point.size(); ++i) {
+  for (std::int64_t i = 0; i < point.elements(); ++i) {
     double side[2];
     for (int s = 0; s < 2; ++s) {
       EvaluateOptions moved = p.options;
-      moved.feeds[x.name()].set(i, point.at(i) + (s == 0 ? kStep : -kStep));
+      moved.feeds[x.name()].set(i, point.get(i) + (s == 0 ? kStep : -kStep));
       side[s] = weighted_sum(ys, seeds, moved);
     }
     expected.push_back((side[0] - side[1]) / (2 * kStep));
-    scale = std::max({scale, std::abs(expected.back()), std::abs(found.at(i))});
+    scale = std::max({scale, std::abs(expected.back()), std::abs(found.get(i))});
   }
   // Differences themselves err by rounding (1e-16 of the terms over the step) and by the third derivative.
   const double tolerance = 1e-6 * scale + 1e-9 * magnitude(ys, seeds, p.options) + 1e-9;
-  for (std::int64_t i = 0; i < point.size(); ++i) {
-    EXPECT_NEAR(found.at(i), expected[static_cast<std::size_t>(i)], tolerance)
+  for (std::int64_t i = 0; i < point.elements(); ++i) {
+    EXPECT_NEAR(found.get(i), expected[static_cast<std::size_t>(i)], tolerance)
         << "d/d " << x.name() << " [" << i << "]";
   }
 }

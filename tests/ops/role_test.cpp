@@ -120,12 +120,12 @@ TEST_P(Roles, LinearInputsPassSums) {
       std::vector<Array> second = u, both = u;
       for (std::size_t i : group) {
         second[i] = v[i];
-        for (std::int64_t k = 0; k < u[i].size(); ++k) both[i].set(k, u[i].at(k) + v[i].at(k));
+        for (std::int64_t k = 0; k < u[i].elements(); ++k) both[i].set(k, u[i].get(k) + v[i].get(k));
       }
       const std::vector<Array> a = run_op(call, u), b = run_op(call, second), sum = run_op(call, both);
       for (std::size_t o = 0; o < sum.size(); ++o) {
         Array expected(sum[o].type);
-        for (std::int64_t k = 0; k < expected.size(); ++k) expected.set(k, a[o].at(k) + b[o].at(k));
+        for (std::int64_t k = 0; k < expected.elements(); ++k) expected.set(k, a[o].get(k) + b[o].get(k));
         EXPECT_EQ(difference(sum[o], expected, 1e-12, 1e-12), "") << "input " << group[0];
       }
     }

@@ -13,7 +13,7 @@ int main() {
   Tensor update = g.assign(w, w - 0.05 * gradients({loss}, {w})[0]);
   Session session(g, Mesh::parse("rows:2"), Layout::parse("batch:rows"));
   int step = session.compile({loss, update});
-  for (int i = 0; i < 40; ++i) session.run(step, {{"x", Array::of(x.type(), {1, -2, 3, -1, 2})}});
+  for (int i = 0; i < 40; ++i) session.run(step, {{"x", Array(x.type(), {1, -2, 3, -1, 2})}});
   double learned = session.store().read("w").get(0);
   std::printf("w = %.6f, %zu checkpoints in /nowhere\n", learned, list_checkpoints("/nowhere").size());
   return std::abs(learned - 3) < 1e-4 ? 0 : 1;

@@ -134,7 +134,7 @@ class Torch : public ::testing::TestWithParam<Case> {
       parameters = trainable_parameters(graph, {});
       gradients_ = gradients({outputs.loss.sum}, parameters);
       for (const std::string& name : oracle.names("input/")) {
-        feeds[name] = Array::of(graph.find(name).type(), oracle.get("input/" + name).data);
+        feeds[name] = Array(graph.find(name).type(), oracle.get("input/" + name).data);
       }
     }
 
@@ -144,7 +144,7 @@ class Torch : public ::testing::TestWithParam<Case> {
       const int program = session->compile(targets);
       EXPECT_EQ(oracle.names("weight/").size(), parameters.size());
       for (const std::string& name : oracle.names("weight/")) {
-        session->store().write(name, Array::of(graph.find(name).type(), oracle.get("weight/" + name).data));
+        session->store().write(name, Array(graph.find(name).type(), oracle.get("weight/" + name).data));
       }
       return program;
     }
@@ -179,9 +179,9 @@ class Torch : public ::testing::TestWithParam<Case> {
     targets.insert(targets.end(), updates.assignments.begin(), updates.assignments.end());
     const int program = model.compile(GetParam(), oracle, targets);
     const Values losses = oracle.get(kind + "/losses");
-    model.feeds["learning_rate"] = Array::of({{}, dtype}, {kRate});
+    model.feeds["learning_rate"] = Array({{}, dtype}, {kRate});
     for (int step = 0; step < kSteps; ++step) {
-      model.feeds["step"] = Array::of({{}, DType::I32}, {static_cast<double>(step)});
+      model.feeds["step"] = Array({{}, DType::I32}, {static_cast<double>(step)});
       const double loss = model.session->run(program, model.feeds, {.step = step, .windows = {}}).scalar(0);
       const double expected = losses.data[static_cast<std::size_t>(step)];
       EXPECT_NEAR(loss, expected, loss_bound * expected) << kind << ", step " << step;

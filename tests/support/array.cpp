@@ -7,17 +7,8 @@
 
 namespace tessera::testing {
 
-Array::Array(const Type& t, const std::vector<double>& values) : Array(t) {
-  if (static_cast<std::int64_t>(values.size()) != size()) {
-    throw std::invalid_argument(fmt::format("{} values for {}", values.size(), to_string(t)));
-  }
-  for (std::int64_t i = 0; i < size(); ++i) set(i, values[static_cast<std::size_t>(i)]);
-}
-
-std::vector<double> Array::values() const {
-  std::vector<double> result;
-  for (std::int64_t i = 0; i < size(); ++i) result.push_back(at(i));
-  return result;
+View view_of(const Array& array) {
+  return make_view(const_cast<std::byte*>(array.data.data()), array.type);
 }
 
 Array converted(const Array& array, DType type) {
@@ -32,32 +23,32 @@ Array part_of(const Array& array, const Box& box) {
   std::vector<Dim> dims = array.type.shape.dims();
   for (std::size_t d = 0; d < dims.size(); ++d) dims[d].size = box.size[d];
   Array part({Shape(std::move(dims)), array.type.dtype});
-  copy_box(array.bytes.data(), whole_box(array.type.shape), part.bytes.data(), box, box,
+  copy_box(array.data.data(), whole_box(array.type.shape), part.data.data(), box, box,
            size_of(array.type.dtype));
   return part;
 }
 
 void put_part(Array& into, const Array& part, const Box& box) {
-  copy_box(part.bytes.data(), box, into.bytes.data(), whole_box(into.type.shape), box,
+  copy_box(part.data.data(), box, into.data.data(), whole_box(into.type.shape), box,
            size_of(into.type.dtype));
 }
 
 bool same_bits(const Array& a, const Array& b) {
   if (a.type != b.type) return false;
-  if (a.bytes == b.bytes) return true;
+  if (a.data == b.data) return true;
   const std::size_t width = size_of(a.type.dtype);
-  for (std::int64_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a.at(i)) && std::isnan(b.at(i))) continue;
+  for (std::int64_t i = 0; i < a.elements(); ++i) {
+    if (std::isnan(a.get(i)) && std::isnan(b.get(i))) continue;
     const std::size_t at = static_cast<std::size_t>(i) * width;
-    if (std::memcmp(&a.bytes[at], &b.bytes[at], width) != 0) return false;
+    if (std::memcmp(&a.data[at], &b.data[at], width) != 0) return false;
   }
   return true;
 }
 
 std::string difference(const Array& a, const Array& b, double relative, double absolute) {
   if (a.type != b.type) return fmt::format("{} is not {}", to_string(a.type), to_string(b.type));
-  for (std::int64_t i = 0; i < a.size(); ++i) {
-    const double x = a.at(i), y = b.at(i);
+  for (std::int64_t i = 0; i < a.elements(); ++i) {
+    const double x = a.get(i), y = b.get(i);
     if (x == y || (std::isnan(x) && std::isnan(y))) continue;
     if (!(std::abs(x - y) <= absolute + relative * std::abs(y))) {
       return fmt::format("element {} of {}: {} is not {}", i, to_string(a.type), x, y);

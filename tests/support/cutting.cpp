@@ -53,8 +53,8 @@ double combined(Role role, double a, double b) {
 }
 
 void combine_into(Role role, bool first, Array& into, const Array& part) {
-  for (std::int64_t i = 0; i < into.size(); ++i) {
-    into.set(i, first ? part.at(i) : combined(role, into.at(i), part.at(i)));
+  for (std::int64_t i = 0; i < into.elements(); ++i) {
+    into.set(i, first ? part.get(i) : combined(role, into.get(i), part.get(i)));
   }
 }
 
@@ -77,8 +77,8 @@ Part run_part(const Call& call, const std::vector<Array>& inputs, const CutPlan&
     local.push_back(part_of(inputs[i], in_boxes.back()));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (plan.forbidden) local[i].bytes.resize(inputs[i].bytes.size());
-    in.push_back(make_view(local[i].bytes.data(), call.in[i], in_boxes[i]));
+    if (plan.forbidden) local[i].data.resize(inputs[i].data.size());
+    in.push_back(make_view(local[i].data.data(), call.in[i], in_boxes[i]));
   }
   Part part;
   for (std::size_t o = 0; o < call.out.size(); ++o) {
@@ -92,17 +92,17 @@ Part run_part(const Call& call, const std::vector<Array>& inputs, const CutPlan&
     std::vector<Dim> dims = shape.dims();
     for (std::size_t d = 0; d < dims.size(); ++d) dims[d].size = box.size[d];
     part.outputs.emplace_back(Type{Shape(std::move(dims)), call.out[o].dtype});
-    std::vector<std::byte>& bytes = part.outputs.back().bytes;
+    std::vector<std::byte>& bytes = part.outputs.back().data;
     if (plan.forbidden) bytes.resize(static_cast<std::size_t>(call.out[o].bytes()));
     std::fill(bytes.begin(), bytes.end(), std::byte{0x5a});  // stale memory
     part.boxes.push_back(box);
   }
   for (std::size_t o = 0; o < call.out.size(); ++o) {
-    out.push_back(make_view(part.outputs[o].bytes.data(), call.out[o], part.boxes[o]));
+    out.push_back(make_view(part.outputs[o].data.data(), call.out[o], part.boxes[o]));
   }
   KernelContext context{call, in, out, random.seed, random.step, &random.key};
   run_reference(*call.op, context);
-  for (Array& output : part.outputs) output.bytes.resize(static_cast<std::size_t>(output.type.bytes()));
+  for (Array& output : part.outputs) output.data.resize(static_cast<std::size_t>(output.type.bytes()));
   return part;
 }
 

@@ -76,7 +76,7 @@ std::vector<Array> evaluate(const std::vector<Tensor>& targets, const EvaluateOp
 Array initial_array(const Variable& variable, const Type& type, std::uint64_t seed) {
   Array array(type);
   const RandomKey key = random_key(seed, variable.name, 0);
-  for (std::int64_t i = 0; i < array.size(); ++i) {
+  for (std::int64_t i = 0; i < array.elements(); ++i) {
     array.set(i, initial_value(variable.init, key, static_cast<std::uint64_t>(i)));
   }
   return array;
@@ -86,8 +86,8 @@ std::vector<Array> run_op(const Call& call, const std::vector<Array>& inputs, co
   std::vector<Array> outputs;
   for (const Type& type : call.out) outputs.emplace_back(type);
   std::vector<View> in, out;
-  for (const Array& a : inputs) in.push_back(a.view());
-  for (const Array& a : outputs) out.push_back(a.view());
+  for (const Array& a : inputs) in.push_back(view_of(a));
+  for (const Array& a : outputs) out.push_back(view_of(a));
   KernelContext context{call, in, out, random.seed, random.step, &random.key};
   run_reference(*call.op, context);
   return outputs;

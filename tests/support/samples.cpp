@@ -119,7 +119,7 @@ std::vector<Array> inputs_of(const SampleCase& c, Fill fill, std::uint64_t seed)
   std::uint64_t next = 0;
   for (const Type& type : c.in) {
     Array array(type);
-    for (std::int64_t i = 0; i < array.size(); ++i, ++next) {
+    for (std::int64_t i = 0; i < array.elements(); ++i, ++next) {
       const std::uint64_t draw = philox(key, next)[0];
       if (type.dtype == DType::Bool) {
         array.set(i, static_cast<double>(draw % 2));

@@ -35,7 +35,7 @@ class Simulator {
         buffers_.back().emplace_back(p_.values[v].view_of >= 0 ? Type{Shape{}, DType::Bool}
                                                                : bound_.back().local[v]);
         // Unwritten memory must not look right by chance.
-        std::memset(buffers_.back()[v].bytes.data(), 0x5a, buffers_.back()[v].bytes.size());
+        std::memset(buffers_.back()[v].data.data(), 0x5a, buffers_.back()[v].data.size());
       }
     }
   }
@@ -65,7 +65,7 @@ class Simulator {
     return buffers_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(base(id))];
   }
   View view(int rank, int id) {
-    return make_view(buffer(rank, id).bytes.data(), at(id).type,
+    return make_view(buffer(rank, id).data.data(), at(id).type,
                      bound_[static_cast<std::size_t>(rank)].boxes[static_cast<std::size_t>(id)]);
   }
 
@@ -91,7 +91,7 @@ class Simulator {
 
   void fill(int rank, int id, double value) {
     Array& b = buffer(rank, id);
-    for (std::int64_t i = 0; i < b.size(); ++i) b.set(i, value);
+    for (std::int64_t i = 0; i < b.elements(); ++i) b.set(i, value);
   }
 
   void run_step(const Step& step, int rank) {
@@ -180,9 +180,9 @@ class Simulator {
         f += index[d] * piece.from_stride[d];
         t += index[d] * piece.to_stride[d];
       }
-      double sum = buffer(members[0], in).at(f);
+      double sum = buffer(members[0], in).get(f);
       for (std::size_t m = 1; m < members.size(); ++m)
-        sum = combine(reduce, sum, buffer(members[m], in).at(f));
+        sum = combine(reduce, sum, buffer(members[m], in).get(f));
       to.set(t, sum);
     });
   }
@@ -191,7 +191,7 @@ class Simulator {
   Array whole(int id, std::string* mismatch) {
     const ProgramValue& value = at(id);
     Array full(value.type);
-    std::memset(full.bytes.data(), 0, full.bytes.size());
+    std::memset(full.data.data(), 0, full.data.size());
     std::map<std::string, Array> seen;
     for (int r = 0; r < ranks_; ++r) {
       const Box& box = bound_[static_cast<std::size_t>(r)].boxes[static_cast<std::size_t>(id)];
@@ -200,9 +200,9 @@ class Simulator {
       std::vector<int> pending = value.placement.pending_axes();
       if (!pending.empty()) {
         std::vector<int> members = p_.mesh.group(pending, r);
-        for (std::int64_t i = 0; i < local.size(); ++i) {
+        for (std::int64_t i = 0; i < local.elements(); ++i) {
           double sum = 0;
-          for (int m : members) sum += buffer(m, id).at(i);
+          for (int m : members) sum += buffer(m, id).get(i);
           local.set(i, sum);
         }
       }

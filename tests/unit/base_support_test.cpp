@@ -182,18 +182,18 @@ TEST(File, RenameNewDoesNotReplaceAndExchangeSwaps) {
   EXPECT_EQ(real_vfs().rename_new(folder / "a", folder / "c"), 0);
   std::vector<std::string> names;
   EXPECT_EQ(real_vfs().list(folder / "", names), 0);
-  EXPECT_THAT(names, testing::ElementsAre("b", "c"));
+  EXPECT_THAT(names, ::testing::ElementsAre("b", "c"));
 }
 
 TEST(Log, LevelDecidesWhatIsWritten) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log_warning("disk {} is {}", 7, "slow");
   log_debug("hidden {}", 1);
   set_log_level(LogLevel::Error);
   log_warning("hidden too");
   EXPECT_FALSE(log_enabled(LogLevel::Warning));
   set_log_level(LogLevel::Info);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "warning: disk 7 is slow\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warning: disk 7 is slow\n");
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ TEST(Bleu, MatchesSacrebleuOnStoredVectors) {
 }
 
 template <class Call>
-std::string message_of(Call call) {
+std::string bleu_message_of(Call call) {
   try {
     call();
   } catch (const UserError& error) {
@@ -174,17 +174,17 @@ std::string message_of(Call call) {
 }
 
 TEST(Bleu, SaysWhatIsWrong) {
-  EXPECT_EQ(message_of([] { corpus_bleu(Strings{}, Strings{}); }),
+  EXPECT_EQ(bleu_message_of([] { corpus_bleu(Strings{}, Strings{}); }),
             "bleu: no hypotheses; at least one segment is needed");
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(bleu_message_of([] {
               corpus_bleu({"a", "b"}, Strings{"a"});
             }),
             "bleu: 2 hypotheses but 1 segments of references; they must match line by line");
-  EXPECT_EQ(message_of([] { corpus_bleu({"a"}, std::vector<Strings>{{}}); }),
+  EXPECT_EQ(bleu_message_of([] { corpus_bleu({"a"}, std::vector<Strings>{{}}); }),
             "bleu: the segment 'a' has no reference");
-  EXPECT_EQ(message_of([] { parse_bleu_tokenizer("zh"); }),
+  EXPECT_EQ(bleu_message_of([] { parse_bleu_tokenizer("zh"); }),
             "bleu: unknown tokenizer 'zh'; use one of: 13a, intl, none, char");
-  EXPECT_EQ(message_of([] { parse_bleu_smoothing("k"); }),
+  EXPECT_EQ(bleu_message_of([] { parse_bleu_smoothing("k"); }),
             "bleu: unknown smoothing 'k'; use one of: exp, floor, add-k, none");
 }
 

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 enum class Fault { None, Throw, Leave, Loop };
 
-constexpr std::int64_t kCount = 6000;
+constexpr std::int64_t kFaultCount = 6000;
 constexpr int kCollectives = 7;
 
 // Collective k of a program of all kinds on the mesh [2,2]: rows, columns and the whole mesh take turns.
@@ -24,7 +24,7 @@ CollectivePlan plan_at(int k, int rank) {
   const std::vector<int> mesh{2, 2};
   CollectivePlan plan;
   plan.what = "'layer_" + std::to_string(k) + "' (model.cc:" + std::to_string(10 + k) + ")";
-  plan.bytes = 4 * kCount;
+  plan.bytes = 4 * kFaultCount;
   plan.group = k == 6 ? std::vector<int>{0, 1, 2, 3} : along(mesh, static_cast<std::size_t>(k % 2), rank);
   const int me = position_in(plan.group, rank);
   const std::vector<std::string> kinds{"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
@@ -32,9 +32,9 @@ CollectivePlan plan_at(int k, int rank) {
   plan.kind = kinds[static_cast<std::size_t>(k)];
   if (plan.kind == "all_reduce" || plan.kind == "reduce_scatter") {
     plan.combine = Combine::Sum;
-    plan.pieces.push_back(run_of(plan.group, 0, 0, kCount));
+    plan.pieces.push_back(run_of(plan.group, 0, 0, kFaultCount));
   } else {
-    plan.pieces.push_back(run_of({plan.group[static_cast<std::size_t>(1 - me)]}, 0, 0, kCount));
+    plan.pieces.push_back(run_of({plan.group[static_cast<std::size_t>(1 - me)]}, 0, 0, kFaultCount));
   }
   return plan;
 }
@@ -51,7 +51,7 @@ Outcome run_with(Fault fault, int faulty_rank, int at, double deadline) {
   Outcome outcome;
   const auto begin = std::chrono::steady_clock::now();
   // Buffers and plans outlive the ranks: when a run fails, others may still be reading.
-  std::vector<std::vector<float>> in(4, std::vector<float>(kCount, 1.0f)), out = in;
+  std::vector<std::vector<float>> in(4, std::vector<float>(kFaultCount, 1.0f)), out = in;
   std::vector<std::vector<std::unique_ptr<PreparedCollective>>> prepared(4);
   auto body = [&](Communicator& c, int rank) {
     const auto r = static_cast<std::size_t>(rank);

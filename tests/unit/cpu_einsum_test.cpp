@@ -139,7 +139,7 @@ TEST(CpuEinsum, OneDnnAgreesOrRefuses) {
     if (!product) continue;
     ++done;
     AlignedBuffer scratch(1 << 20);
-    product->run((plan.swapped ? b : a).bytes.data(), (plan.swapped ? a : b).bytes.data(), out.bytes.data(),
+    product->run((plan.swapped ? b : a).data.data(), (plan.swapped ? a : b).data.data(), out.data.data(),
                  scratch.data());
     const Array expected = run_op(make_call("einsum", {a, b}, {{"output", names(form.out)}}), {a, b})[0];
     EXPECT_EQ(difference(out, expected, 2e-6, 1e-4), "") << form.a << "," << form.b << "->" << form.out;

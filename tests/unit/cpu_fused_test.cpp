@@ -41,8 +41,8 @@ std::vector<Array> run_loop(const ScalarCode& code, std::vector<Array> in, const
   std::vector<Array> out;
   for (const Type& type : types) out.emplace_back(type);
   std::vector<void*> from, to;
-  for (Array& x : in) from.push_back(x.bytes.data());
-  for (Array& x : out) to.push_back(x.bytes.data());
+  for (Array& x : in) from.push_back(x.data.data());
+  for (Array& x : out) to.push_back(x.data.data());
   FusedLoop(spec_of(code, in, out, threads)).run(from.data(), to.data());
   return out;
 }
@@ -64,7 +64,7 @@ std::vector<Array> interpreted(const ScalarCode& code, const std::vector<Array>&
       return offset;
     };
     std::vector<double> values;
-    for (const Array& x : in) values.push_back(x.at(at(x.type.shape)));
+    for (const Array& x : in) values.push_back(x.get(at(x.type.shape)));
     const std::vector<double> results = interpret(code, values);
     for (std::size_t o = 0; o < out.size(); ++o) out[o].set(at(types[o].shape), results[o]);
   }
@@ -162,7 +162,7 @@ TEST(CpuFused, Casts) {
       if (is_floating(from)) x.set(3, NAN), x.set(4, 3e20), x.set(5, -3e20), x.set(6, 0);
       if (from == DType::F32) {  // rounding upwards must not carry a NaN into an infinity
         const std::uint32_t bits = 0x7fffffffu;
-        std::memcpy(x.bytes.data(), &bits, sizeof(bits));
+        std::memcpy(x.data.data(), &bits, sizeof(bits));
       }
       const ScalarCode code = one(Scalar::Cast, 1, to);
       const std::vector<Type> out = {type_of("n:37", to)};
@@ -229,8 +229,8 @@ TEST(CpuFused, InPlaceOverAnInput) {
     const Array z = random_array(type_of("", DType::F32), 3);
     const auto want = run_loop(chain(DType::F32), {x, y, z}, {x.type, x.type});
     const FusedLoop loop(spec_of(chain(DType::F32), {x, y, z}, {x, y}, 1));
-    void* in[] = {x.bytes.data(), y.bytes.data(), const_cast<std::byte*>(z.bytes.data())};
-    void* out[] = {x.bytes.data(), y.bytes.data()};
+    void* in[] = {x.data.data(), y.data.data(), const_cast<std::byte*>(z.data.data())};
+    void* out[] = {x.data.data(), y.data.data()};
     loop.run(in, out);
     EXPECT_TRUE(same_bits(x, want[0])) << shape;
     EXPECT_TRUE(same_bits(y, want[1])) << shape;
@@ -243,12 +243,12 @@ TEST(CpuFused, ResultThatIsAnInputOrAConstant) {
   Array x = random_array(type_of("n:100", DType::F32), 1);
   const Array before = x;
   Array second(x.type), third(x.type);
-  void* in[] = {x.bytes.data()};
-  void* out[] = {third.bytes.data(), second.bytes.data(), x.bytes.data()};
+  void* in[] = {x.data.data()};
+  void* out[] = {third.data.data(), second.data.data(), x.data.data()};
   FusedLoop(spec_of(code, {x}, {x, x, x}, 1)).run(in, out);
   EXPECT_TRUE(same_bits(third, before));
-  EXPECT_EQ(second.at(99), 2.5);
-  EXPECT_EQ(x.at(99), -before.at(99));
+  EXPECT_EQ(second.get(99), 2.5);
+  EXPECT_EQ(x.get(99), -before.get(99));
 }
 
 // A long chain needs more registers than fit the cache in full blocks.

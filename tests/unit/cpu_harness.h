@@ -27,7 +27,7 @@ inline Array random_array(const Type& type, std::uint64_t seed, double low = -2,
   std::mt19937_64 engine(seed * 7919 + 17);
   std::uniform_real_distribution<double> draw(low, high);
   Array array(type);
-  for (std::int64_t i = 0; i < array.size(); ++i) {
+  for (std::int64_t i = 0; i < array.elements(); ++i) {
     const double x = draw(engine);
     array.set(i, type.dtype == DType::Bool ? x > 0 : type.dtype == DType::I32 ? std::floor(x) : x);
   }
@@ -53,12 +53,12 @@ inline std::vector<Array> run_fast(const Call& call, const std::vector<Array>& i
   if (!kernel) throw UserError(std::string("no fast kernel of ") + call.op->name);
   std::vector<Array> out;
   std::vector<View> in_views, out_views, site_in, site_out;
-  for (const Array& x : in) in_views.push_back(x.view());
+  for (const Array& x : in) in_views.push_back(view_of(x));
   for (const Type& type : call.out) {
     out.emplace_back(type);
-    std::fill(out.back().bytes.begin(), out.back().bytes.end(), std::byte{0x5a});
+    std::fill(out.back().data.begin(), out.back().data.end(), std::byte{0x5a});
   }
-  for (const Array& x : out) out_views.push_back(x.view());
+  for (const Array& x : out) out_views.push_back(view_of(x));
   const auto without_data = [](std::vector<View> views) {
     for (View& view : views) view.data = nullptr;
     return views;

@@ -11,7 +11,7 @@ void expect_same_mask(const Array& x, const Box& box, const Strings& noise, int 
   const RandomState random;
   const Array whole = run_op(call, {x}, random)[0];
   Array part = part_of(x, box), out(part.type);
-  View in_view = part.view(), out_view = out.view();
+  View in_view = view_of(part), out_view = view_of(out);
   in_view.start = out_view.start = box.start;
   for (std::size_t d = 0; d < box.size.size(); ++d) in_view.full[d] = out_view.full[d] = x.type.shape[d].size;
   const std::vector<View> in = {in_view}, outs = {out_view};
@@ -76,7 +76,8 @@ TEST(CpuScatterAdd, LeavesOtherFormsToTheRecord) {
               updates = random_array(type_of("b:3;l:4;d:2", DType::F32), 2);
   const Call call = make_call("scatter_add", {indices, updates},
                               {{"dim", "v"}, {"shape", Shape{{"b", 3}, {"v", 4}, {"d", 2}}}});
-  const std::vector<View> in = {indices.view(), updates.view()}, out = {Array(call.out[0]).view()};
+  const Array result(call.out[0]);
+  const std::vector<View> in = {view_of(indices), view_of(updates)}, out = {view_of(result)};
   EXPECT_FALSE(find_kernel("scatter_add")->supports(KernelSite{call, in, out, 1}));
 }
 

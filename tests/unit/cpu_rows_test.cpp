@@ -127,10 +127,11 @@ TEST(CpuRows, CrossEntropyGradientOfASplitVocabulary) {
   for (auto [begin, size] : {std::pair{0, 13}, {13, 27}, {39, 1}}) {
     const Box box{{0, begin}, {6, size}};
     Array part = part_of(x, box), out(part.type);
-    View in_view = part.view(), out_view = out.view();
+    View in_view = view_of(part), out_view = view_of(out);
     in_view.start = out_view.start = {0, begin};
     in_view.full = out_view.full = {6, 40};
-    const std::vector<View> in = {in_view, targets.view(), log_z.view(), dloss.view()}, outs = {out_view};
+    const std::vector<View> in = {in_view, view_of(targets), view_of(log_z), view_of(dloss)},
+                            outs = {out_view};
     const KernelSite site{call, in, outs, 1};
     const CpuKernel* kernel = find_kernel("cross_entropy_grad");
     ASSERT_TRUE(kernel->supports(site));
@@ -157,7 +158,7 @@ TEST(CpuRows, ReductionsOverAnyDimensions) {
     for (DType dtype : {DType::F32, DType::BF16, DType::F64, DType::I32}) {
       const Array x = random_array(type_of(shape, dtype), 1, -40, 40);
       const double eps = dtype == DType::F64 ? 1e-15 : 1e-7;
-      const double bound = dtype == DType::I32 ? 0 : eps * 40 * static_cast<double>(x.size());
+      const double bound = dtype == DType::I32 ? 0 : eps * 40 * static_cast<double>(x.elements());
       const double step = dtype == DType::I32 ? 0 : dtype == DType::BF16 ? 0x1p-7 : eps;
       expect_matches("reduce_sum", {x}, {{"dims", dims}}, step, bound);
       if (dtype != DType::I32) expect_matches("reduce_mean", {x}, {{"dims", dims}}, step, eps * 40);

@@ -46,14 +46,14 @@ std::vector<std::pair<std::string, std::string>> layouts_of(const Call& call) {
   return layouts;
 }
 
-double epsilon(DType type) {
+double spacing(DType type) {
   return type == DType::F64 ? 0x1p-52 : type == DType::F32 ? 0x1p-23 : 0x1p-7;
 }
 
 std::string compare(const SampleCase& c, const Array& got, const Array& want, bool integers, double terms) {
   if (c.op->random || !is_floating(want.type.dtype) || (c.op->exact && integers && c.op->scalar == nullptr))
     return same_bits(got, want) ? "" : "bits differ: " + difference(got, want, 0, 0);
-  const double bound = 4 * std::max(c.op->ulps, 4 * std::sqrt(terms)) * epsilon(want.type.dtype);
+  const double bound = 4 * std::max(c.op->ulps, 4 * std::sqrt(terms)) * spacing(want.type.dtype);
   return difference(got, want, bound, bound * 4);
 }
 
@@ -78,7 +78,7 @@ class Executor : public EveryOp {
     FeedMap feeds;
     for (const auto& [name, array] : b.feeds) {
       tessera::Array fed(array.type);
-      fed.data = array.bytes;
+      fed.data = array.data;
       feeds[name] = fed;
     }
     RunOptions run;
@@ -89,7 +89,7 @@ class Executor : public EveryOp {
     for (std::size_t o = 0; o < want.fetches.size(); ++o) {
       const tessera::Array got = results.gather(o);
       Array same(got.type);
-      same.bytes = got.data;
+      same.data = got.data;
       ASSERT_EQ(compare(c, same, want.fetches[o], integers, terms), "") << "output " << o << "\n"
                                                                         << to_string(session.program(id));
     }

@@ -9,7 +9,6 @@
 namespace tessera {
 namespace {
 
-using testing::Array;
 using testing::evaluate;
 using testing::expect_error;
 using Values = std::vector<double>;

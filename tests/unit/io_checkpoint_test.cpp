@@ -20,11 +20,11 @@
 namespace tessera {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 template <typename Action>
-std::string message_of(Action&& action) {
+std::string checkpoint_message_of(Action&& action) {
   try {
     action();
   } catch (const Error& e) {
@@ -77,7 +77,7 @@ TEST(Checkpoint, HashDoesNotDependOnTheCutButOnEveryBit) {
       hashes.push_back(CheckpointReader(ModelSave{ranks, cut}(dir, 5)).state_hash());
     }
   }
-  EXPECT_THAT(hashes, testing::Each(model_hash(5)));
+  EXPECT_THAT(hashes, ::testing::Each(model_hash(5)));
   EXPECT_NE(model_hash(6), model_hash(5));
 
   const Type type{Shape{{"a", 3}, {"b", 4}}, DType::F32};
@@ -181,7 +181,7 @@ TEST(Checkpoint, RetentionKeepsTheLastAndTheMultiples) {
   EXPECT_THAT(names_in(folder / "ckpt"),
               ElementsAre("LATEST", "LOCK", "step-000000004", "step-000000008", "step-000000009"));
   std::string latest = read_text(real_vfs(), folder / "ckpt/LATEST", 256);
-  EXPECT_THAT(latest, testing::StartsWith("step-000000009 "));
+  EXPECT_THAT(latest, ::testing::StartsWith("step-000000009 "));
 }
 
 // A run that fell back to step 2 while a damaged step 9 lies there must not lose what it saves now.
@@ -245,7 +245,7 @@ TEST(Checkpoint, SecondJobIsRefusedByName) {
   ASSERT_EQ(::read(ready[0], &c, 1), 1);
   char host[256] = {};
   ::gethostname(host, sizeof(host) - 1);
-  EXPECT_EQ(message_of([&] { CheckpointDir dir(folder / "ckpt"); }),
+  EXPECT_EQ(checkpoint_message_of([&] { CheckpointDir dir(folder / "ckpt"); }),
             "checkpoint folder '" + (folder / "ckpt") + "' is in use by another job (process " +
                 std::to_string(child) + " on host " + host +
                 "); wait for it, end it, or choose another folder");
@@ -271,11 +271,11 @@ TEST(Checkpoint, TensorsMustBeCoveredExactlyOnce) {
     }
     dir.commit(temporary, {.step = 1}, reports);
   };
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(checkpoint_message_of([&] {
               save({Box{{0, 0}, {2, 3}}, Box{{1, 0}, {3, 3}}});
             }),
             "'checkpoint': tensor 'w' is not covered exactly once: blocks [0:2, 0:3] and [1:4, 0:3] overlap");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(checkpoint_message_of([&] {
               save({Box{{0, 0}, {2, 3}}, Box{{3, 0}, {1, 3}}});
             }),
             "'checkpoint': tensor 'w' is not covered exactly once: the blocks hold 9 of 12 elements");
@@ -294,7 +294,7 @@ TEST(Checkpoint, RanksThatDisagreeAreRefused) {
       write_shard(temporary, 0, 2, {{"w", a, first, x.data(), whole}}),
       write_shard(temporary, 1, 2, {{"w", b, second, x.data(), whole}})};
   EXPECT_EQ(
-      message_of([&] { dir.commit(temporary, {.step = 1}, reports); }),
+      checkpoint_message_of([&] { dir.commit(temporary, {.step = 1}, reports); }),
       "'checkpoint': tensor 'w' is f32[n:4] in one shard but i32[n:4] in 'shard-00001-of-00002.safetensors'");
 }
 
@@ -316,10 +316,11 @@ TEST(Checkpoint, NonFiniteValuesAreRefused) {
         return dir.commit(temporary, {.step = 1},
                           {write_shard(temporary, 0, 1, {{"w", type, whole, bytes.data(), whole}})});
       };
-      EXPECT_EQ(message_of([&] { save(false); }), "checkpoint 1 is refused: a tensor holds NaN or infinity");
+      EXPECT_EQ(checkpoint_message_of([&] { save(false); }),
+                "checkpoint 1 is refused: a tensor holds NaN or infinity");
       const std::string path = save(true);
       EXPECT_EQ(
-          message_of([&] { CheckpointReader reader(path); }),
+          checkpoint_message_of([&] { CheckpointReader reader(path); }),
           "checkpoint '" + path + "' holds values that are not finite; allow them explicitly to load it");
       EXPECT_FALSE(CheckpointReader(path, {.allow_nonfinite = true}).finite());
       EXPECT_EQ(newest_valid(folder / "ckpt").path, "");
@@ -337,7 +338,7 @@ TEST(Checkpoint, DifferencesFromTheModelAreListed) {
   wanted[1].type.shape = Shape{{"rows", 5}, {"cols", 8}};                  // decoder/w
   wanted[2].type.shape = Shape{{"words", 11}, {"heads", 2}, {"d_kv", 3}};  // another name of a dimension
   wanted.push_back({"head/b", {Shape{{"n", 2}}, DType::F32}});
-  EXPECT_EQ(message_of([&] { reader.check_tensors(wanted); }),
+  EXPECT_EQ(checkpoint_message_of([&] { reader.check_tensors(wanted); }),
             "checkpoint '" + reader.path() +
                 "' does not fit the model (4 differences):\n"
                 "  differs: decoder/w is f32[rows:5;cols:7] here, f32[rows:5;cols:8] in the model\n"
@@ -346,7 +347,8 @@ TEST(Checkpoint, DifferencesFromTheModelAreListed) {
                 "  missing: head/b f32[n:2]\n"
                 "  not in the model: mask bool[length:9]");
   for (int i = 0; i < 30; ++i) wanted.push_back({"extra" + std::to_string(i), {Shape{}, DType::F32}});
-  EXPECT_THAT(message_of([&] { reader.check_tensors(wanted); }), testing::EndsWith("\n  and 14 more"));
+  EXPECT_THAT(checkpoint_message_of([&] { reader.check_tensors(wanted); }),
+              ::testing::EndsWith("\n  and 14 more"));
 }
 
 TEST(Checkpoint, AbandonMayComeTwiceAndSaysNothing) {
@@ -354,10 +356,10 @@ TEST(Checkpoint, AbandonMayComeTwiceAndSaysNothing) {
   CheckpointDir dir(folder / "ckpt");
   const std::string temporary = dir.begin(1, 0);
   ModelSave{}.write_shards(temporary, 1);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_THROW(dir.commit(temporary, {.step = 1, .state = "{"}, {}), UserError);
   dir.abandon(temporary);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_THAT(names_in(folder / "ckpt"), ElementsAre("LOCK"));
 }
 
@@ -366,17 +368,17 @@ TEST(Checkpoint, WrongRequestsAreExplained) {
   CheckpointDir dir(folder / "ckpt");
   const CheckpointReader reader(ModelSave{2, 0}(dir, 1));
   float x[64];
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(checkpoint_message_of([&] {
               reader.read("decoder/v", Box{{0, 0}, {1, 1}}, x);
             }),
             "checkpoint '" + reader.path() + "' has no tensor 'decoder/v'");
   EXPECT_EQ(
-      message_of([&] {
+      checkpoint_message_of([&] {
         reader.read("decoder/w", Box{{4, 0}, {2, 7}}, x);
       }),
       "checkpoint '" + reader.path() + "': the box [4:6, 0:7] does not lie in tensor 'decoder/w' [0:5, 0:7]");
   EXPECT_THROW(dir.commit(dir.begin(2, 0), {.step = 2, .state = "{not json"}, {}), UserError);
-  EXPECT_THAT(message_of([&] { dir.begin(3, ~std::uint64_t{0}); }),
+  EXPECT_THAT(checkpoint_message_of([&] { dir.begin(3, ~std::uint64_t{0}); }),
               HasSubstr("no room for checkpoint 3 in '" + (folder / "ckpt") +
                         "': it needs 18446744073709551615 bytes, "));
   EXPECT_EQ(names_in(folder / "ckpt").size(), 3u);

@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 // Damaged checkpoints are what these tests make by the thousand.
-class Crash : public testing::Test {
+class Crash : public ::testing::Test {
  protected:
   Crash() { set_log_level(LogLevel::Off); }
   ~Crash() override { set_log_level(LogLevel::Info); }
@@ -65,7 +65,7 @@ void kill_at_every_call(std::int64_t third) {
     ASSERT_TRUE(WIFSIGNALED(status)) << "call " << call << " was not reached";
 
     const NewestCheckpoint newest = newest_valid(folder / "c");
-    EXPECT_THAT(newest.warnings, testing::IsEmpty()) << call;
+    EXPECT_THAT(newest.warnings, ::testing::IsEmpty()) << call;
     ASSERT_NE(newest.path, "") << call;
     const std::int64_t step = CheckpointReader(newest.path).step();
     ASSERT_TRUE(step == 2 || step == third) << call;
@@ -112,12 +112,12 @@ TEST_F(Crash, ErrorAtEveryCallOfASave) {
         threw = true;
         EXPECT_EQ(e.code(), ExitCode::Storage);
         EXPECT_THAT(e.what(),
-                    testing::HasSubstr(error == EIO ? "Input/output error" : "No space left on device"));
+                    ::testing::HasSubstr(error == EIO ? "Input/output error" : "No space left on device"));
       }
       reported += threw;
       const NewestCheckpoint newest = newest_valid(folder / "c");
       ASSERT_NE(newest.path, "") << call;
-      EXPECT_THAT(newest.warnings, testing::IsEmpty()) << call;
+      EXPECT_THAT(newest.warnings, ::testing::IsEmpty()) << call;
       expect_step_is_right(newest.path);
       if (!threw) {
         EXPECT_EQ(CheckpointReader(newest.path).step(), 3) << call;
@@ -167,7 +167,7 @@ TEST_F(Crash, ShortAndInterruptedTransfers) {
   save_once(vfs, folder / "c", 1);
   const CheckpointReader reader(folder / "c/step-000000001", {.vfs = &vfs});
   expect_model(reader, 1);
-  EXPECT_THAT(reader.verify(), testing::IsEmpty());
+  EXPECT_THAT(reader.verify(), ::testing::IsEmpty());
 }
 
 // ---- Power cuts ----

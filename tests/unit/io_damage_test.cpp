@@ -23,18 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::IsEmpty;
-
-std::string slurp(const std::string& path) {
-  return read_text(real_vfs(), path, 1 << 30);
-}
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 void spew(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
-class Damage : public testing::Test {
+class Damage : public ::testing::Test {
  protected:
   Damage() {
     set_log_level(LogLevel::Off);
@@ -272,7 +268,7 @@ TEST_F(Damage, TensorsAndBlocks) {
   EXPECT_EQ(with_manifest([&](json& m) { w(m)["blocks"][0]["size"][1] = 9223372036854775807; }),
             "tensor 'decoder/w': a block leaves the tensor in dimension 'cols'");
   EXPECT_THAT(with_manifest([&](json& m) { w(m)["blocks"].back()["offset"] = 9223372036854775807; }),
-              testing::MatchesRegex(
+              ::testing::MatchesRegex(
                   "tensor 'decoder/w': a block ends behind the [0-9]+ bytes of 'shard-00003-of-00004."
                   "safetensors'"));
   EXPECT_EQ(with_manifest([&](json& m) { w(m)["blocks"].back()["crc"].push_back(1); }),
@@ -307,12 +303,12 @@ TEST_F(Damage, VerifyNamesEveryProblem) {
   std::string text = slurp(new_ + "/shard-00000-of-00004.safetensors");
   text[10] ^= 1;  // in its header, which loading does not need
   spew(new_ + "/shard-00000-of-00004.safetensors", text);
-  EXPECT_THAT(
-      CheckpointReader(new_).verify(),
-      testing::ElementsAre("checkpoint '" + new_ +
-                               "' is damaged: file 'shard-00000-of-00004.safetensors' does not have the hash "
-                               "that stands in the manifest",
-                           "checkpoint '" + new_ + "' is damaged: file 'a' does not belong to it"));
+  EXPECT_THAT(CheckpointReader(new_).verify(),
+              ::testing::ElementsAre(
+                  "checkpoint '" + new_ +
+                      "' is damaged: file 'shard-00000-of-00004.safetensors' does not have the hash "
+                      "that stands in the manifest",
+                  "checkpoint '" + new_ + "' is damaged: file 'a' does not belong to it"));
 }
 
 // A manifest that is consistent but whose recorded content hash is another one.
@@ -325,9 +321,9 @@ TEST_F(Damage, ContentHashIsCompared) {
   const CheckpointReader reader(new_);
   EXPECT_THAT(reader.verify(VerifyDepth::Files), IsEmpty());
   EXPECT_THAT(reader.verify(),
-              testing::ElementsAre("checkpoint '" + new_ +
-                                   "' is damaged: tensor 'decoder/w' does not have the hash that "
-                                   "stands in the manifest"));
+              ::testing::ElementsAre("checkpoint '" + new_ +
+                                     "' is damaged: tensor 'decoder/w' does not have the hash that "
+                                     "stands in the manifest"));
 }
 
 }  // namespace

@@ -19,11 +19,7 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
-using testing::ElementsAre;
-
-std::string slurp(const std::string& path) {
-  return read_text(real_vfs(), path, 1 << 24);
-}
+using ::testing::ElementsAre;
 
 // The messages of an event file; checks length and both checksums of each.
 std::vector<std::string> records(const std::string& bytes) {
@@ -57,7 +53,7 @@ TEST(EventFile, BytesOfAScalar) {
     path = events.path();
     EXPECT_EQ(records(slurp(path)).size(), 3u);  // on the disk already
   }
-  EXPECT_THAT(path, testing::ContainsRegex("/events\\.out\\.tfevents\\.[0-9]+\\."));
+  EXPECT_THAT(path, ::testing::ContainsRegex("/events\\.out\\.tfevents\\.[0-9]+\\."));
   const std::vector<std::string> messages = records(slurp(path));
   // wall_time is field 1, a double; then file_version is field 3.
   EXPECT_EQ(messages[0][0], '\x09');
@@ -152,29 +148,29 @@ TEST(TraceFile, WithoutSpansAndAfterClose) {
 }
 
 TEST(LogFiles, AFullDiskGivesOneWarning) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   {
     MetricsFile metrics("/dev/full");
     for (int step = 0; step < 100; ++step) metrics.write(step, {{"loss", 1}});
   }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "warning: cannot write '/dev/full': No space left on device; going on without it\n");
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   {
     TraceFile trace("/dev/full");
     for (int i = 0; i < 1000; ++i) trace.span(0, "a", "b", i, 1);
   }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "warning: cannot write '/dev/full': No space left on device; going on without it\n");
 }
 
 TEST(LogFiles, AnUnwritableFolderGivesOneWarning) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EventFile events("/proc/none");
   events.scalars(1, {{"a", 1}});
   events.text(1, "b", "c");
   EXPECT_EQ(
-      testing::internal::GetCapturedStderr(),
+      ::testing::internal::GetCapturedStderr(),
       "warning: cannot write '" + events.path() + "': No such file or directory; going on without it\n");
 }
 

@@ -18,10 +18,10 @@
 namespace tessera {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class Safetensors : public testing::Test {
+class Safetensors : public ::testing::Test {
  protected:
   // The error of reading a file with this header and so many bytes of data, without the common beginning.
   std::string error_of(const std::string& header, std::size_t data_bytes,
@@ -43,7 +43,7 @@ class Safetensors : public testing::Test {
     }
     const std::string prefix = "'" + path + "' is not a valid safetensors file: ";
     if (message.empty()) return "";
-    EXPECT_THAT(message, testing::StartsWith(prefix));
+    EXPECT_THAT(message, ::testing::StartsWith(prefix));
     return message.substr(prefix.size());
   }
 

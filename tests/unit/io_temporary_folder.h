@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/file.h"
+
 namespace tessera {
 
 class TemporaryFolder {
@@ -33,5 +35,9 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
+
+inline std::string slurp(const std::string& path) {
+  return read_text(real_vfs(), path, 1 << 30);
+}
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-using testing::Array;
+using testing::view_of;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -76,7 +76,7 @@ TEST(Reference, ScalarOpsBroadcastByNameNotByPosition) {
       c({{{"y", 3}, {"x", 2}}, DType::F32}, {1, 4, 2, 5, 3, 6});
   Array out(a.type);
   const ScalarCode code{3, {{.op = Scalar::Add, .a = 0, .b = 1}, {.op = Scalar::Sub, .a = 3, .b = 2}}, {4}};
-  const View in[] = {a.view(), b.view(), c.view()}, result[] = {out.view()};
+  const View in[] = {view_of(a), view_of(b), view_of(c)}, result[] = {view_of(out)};
   run_scalar(code, in, result);
   EXPECT_EQ(out.values(), (std::vector<double>{10, 20, 30, 10, 20, 30}));
 }
@@ -88,7 +88,7 @@ TEST(Reference, MovesClipToShardsOnBothSides) {
   const Move move{0, 0, {5}, {{0, {{0, 1}}}}, {{1, {{0, 2}}}}};
   Array out(out_type);
   {
-    const View in[] = {whole.view()}, result[] = {out.view()};
+    const View in[] = {view_of(whole)}, result[] = {view_of(out)};
     run_moves(std::span(&move, 1), -1, in, result);
   }
   const std::vector<double> expected{-1, 1, -1, 2, -1, 3, -1, 4, -1, 5, -1, -1};
@@ -97,14 +97,14 @@ TEST(Reference, MovesClipToShardsOnBothSides) {
     for (std::int64_t end = begin; end <= 12; ++end) {
       const Box box{{begin}, {end - begin}};
       Array part = testing::part_of(out, box);
-      const View in[] = {whole.view()}, result[] = {make_view(part.bytes.data(), out_type, box)};
+      const View in[] = {view_of(whole)}, result[] = {make_view(part.data.data(), out_type, box)};
       run_moves(std::span(&move, 1), -1, in, result);
       EXPECT_EQ(part.values(), std::vector<double>(expected.begin() + begin, expected.begin() + end));
     }
   }
   // A shard of the input writes its own elements only.
   Array part = testing::part_of(whole, {{2}, {2}});
-  const View in[] = {make_view(part.bytes.data(), in_type, {{2}, {2}})}, result[] = {out.view()};
+  const View in[] = {make_view(part.data.data(), in_type, {{2}, {2}})}, result[] = {view_of(out)};
   run_moves(std::span(&move, 1), 0, in, result);
   EXPECT_EQ(out.values(), (std::vector<double>{0, 0, 0, 0, 0, 3, 0, 4, 0, 0, 0, 0}));
 }

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-std::string message_of(const std::string& text, const Strings& overrides = {}) {
+std::string config_message_of(const std::string& text, const Strings& overrides = {}) {
   try {
     parse_config(text, "run.toml", overrides);
   } catch (const UserError& error) {
@@ -252,7 +252,7 @@ TEST(Config, BadFilesAreRefusedWithTheseWords) {
       {"model = 3", "run.toml:1: model must be a section, not 3"},
       {"[decode]\nmethod = true", "run.toml:2: decode.method must be one of greedy, sample, beam, not true"},
   };
-  for (const Bad& bad : cases) EXPECT_EQ(message_of(bad.text), bad.message) << bad.text;
+  for (const Bad& bad : cases) EXPECT_EQ(config_message_of(bad.text), bad.message) << bad.text;
 }
 
 TEST(Config, MoreBadValuesAreRefusedAtTheirLine) {
@@ -301,7 +301,7 @@ TEST(Config, MoreBadValuesAreRefusedAtTheirLine) {
                                "include = [3]",
                                "train.steps = 99999999999999999999"};
   for (const char* line : lines) {
-    const std::string message = message_of("\n" + std::string(line));
+    const std::string message = config_message_of("\n" + std::string(line));
     EXPECT_EQ(message.rfind("run.toml:2:", 0), 0u) << line << " gave: " << message;
   }
 }
@@ -318,10 +318,10 @@ TEST(Config, BadOverridesAndMeshesAreNamed) {
       {"include=\"a.toml\"",
        "--set include=\"a.toml\": include must be a list of file names at the top of a file, not 'a.toml'"},
   };
-  for (const auto& [text, message] : cases) EXPECT_EQ(message_of("", {text}), message);
-  EXPECT_EQ(message_of("", {"mesh.shape=rows:0"}),
+  for (const auto& [text, message] : cases) EXPECT_EQ(config_message_of("", {text}), message);
+  EXPECT_EQ(config_message_of("", {"mesh.shape=rows:0"}),
             "run.toml: mesh.shape = \"rows:0\": axis 'rows' has size 0; it must be at least 1");
-  EXPECT_EQ(message_of("", {"mesh.shape=rows"}).rfind("run.toml: mesh.shape = \"rows\": ", 0), 0u);
+  EXPECT_EQ(config_message_of("", {"mesh.shape=rows"}).rfind("run.toml: mesh.shape = \"rows\": ", 0), 0u);
 }
 
 TEST(Config, NumbersDoNotFollowTheLocale) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kUpdates = 3;
 
-TransformerConfig tiny_config(ModelKind kind) {
+TransformerConfig session_config(ModelKind kind) {
   TransformerConfig c;
   c.kind = kind;
   c.encoder_layers = c.layers = 1;
@@ -35,7 +35,7 @@ TransformerConfig tiny_config(ModelKind kind) {
 }
 
 // Rows [from, from + rows) of a fixed table of ids, some of them padding.
-Array ids(std::int64_t from, std::int64_t rows, std::int64_t length, std::int64_t salt) {
+Array id_rows(std::int64_t from, std::int64_t rows, std::int64_t length, std::int64_t salt) {
   Array array({{{"batch", rows}, {"length", length}}, DType::I32});
   for (std::int64_t i = 0; i < rows * length; ++i) {
     const std::int64_t k = i + from * length;
@@ -45,7 +45,7 @@ Array ids(std::int64_t from, std::int64_t rows, std::int64_t length, std::int64_
 }
 
 Array scalar(double value, DType dtype) {
-  return Array::of({{}, dtype}, {value});
+  return Array({{}, dtype}, {value});
 }
 
 // Relative L2 distance of all parameters together.
@@ -84,7 +84,7 @@ struct TrainingGraph {
   explicit TrainingGraph(ModelKind kind) {
     const bool has_source = kind == ModelKind::EncoderDecoder;
     const TransformerOutputs out = build_transformer_loss(
-        graph, tiny_config(kind), {.batch = 4, .source_length = has_source ? 3 : 0, .target_length = 5});
+        graph, session_config(kind), {.batch = 4, .source_length = has_source ? 3 : 0, .target_length = 5});
     const Tensors parameters = trainable_parameters(graph, {});
     OptimizerConfig config;
     config.clip_norm = 1;
@@ -96,8 +96,8 @@ struct TrainingGraph {
         build_updates(graph, parameters, gradients({out.loss.sum}, parameters), config, inputs);
     targets = {out.loss.sum, out.correct, updates.gradient_norm};
     targets.insert(targets.end(), updates.assignments.begin(), updates.assignments.end());
-    feeds = {{"target", ids(0, 4, 5, 1)}, {"learning_rate", scalar(0.1, DType::F64)}};
-    if (has_source) feeds["source"] = ids(0, 4, 3, 2);
+    feeds = {{"target", id_rows(0, 4, 5, 1)}, {"learning_rate", scalar(0.1, DType::F64)}};
+    if (has_source) feeds["source"] = id_rows(0, 4, 3, 2);
   }
 
   Trained train(const std::string& mesh, const std::string& layout) {
@@ -145,7 +145,7 @@ Trained train_micro(const std::vector<std::int64_t>& cuts, const std::string& la
   for (std::size_t m = 0; m + 1 < cuts.size(); ++m) {
     Graph& g = *graphs.emplace_back(std::make_unique<Graph>());
     const TransformerOutputs out =
-        build_transformer_loss(g, tiny_config(ModelKind::EncoderDecoder),
+        build_transformer_loss(g, session_config(ModelKind::EncoderDecoder),
                                {.batch = cuts[m + 1] - cuts[m], .source_length = 3, .target_length = 5});
     const Tensors parameters = trainable_parameters(g, {});
     targets.push_back(build_accumulation(g, parameters, gradients({out.loss.sum}, parameters),
@@ -168,7 +168,7 @@ Trained train_micro(const std::vector<std::int64_t>& cuts, const std::string& la
     for (std::size_t m = 0; m < programs.size(); ++m) {
       const std::int64_t rows = cuts[m + 1] - cuts[m];
       session.run(programs[m],
-                  FeedMap{{"source", ids(cuts[m], rows, 3, 2)}, {"target", ids(cuts[m], rows, 5, 1)}},
+                  FeedMap{{"source", id_rows(cuts[m], rows, 3, 2)}, {"target", id_rows(cuts[m], rows, 5, 1)}},
                   {.step = step, .windows = {{"batch", {cuts[m], cuts.back()}}}});
     }
     const Results r = session.run(
@@ -196,7 +196,7 @@ TEST(MicroBatchPrograms, UnevenOnesWithDropoutEqualTheWholeBatchOnEveryLayout) {
 
 // Logits of three greedy steps after a re-ordering of the rows.
 std::vector<double> decoded(const std::string& layout) {
-  const TransformerConfig config = tiny_config(ModelKind::EncoderDecoder);
+  const TransformerConfig config = session_config(ModelKind::EncoderDecoder);
   const DecodeShape shape{.batch = 6, .beam = 2, .steps = 1, .capacity = 5, .source_length = 3};
   Graph step, prefill, reorder;
   const DecodeOutputs out = build_decode(step, config, shape);
@@ -205,14 +205,15 @@ std::vector<double> decoded(const std::string& layout) {
   const Tensors fill = build_prefill(prefill, config, shape), move = build_reorder(reorder, config, shape);
   Session session(step, Mesh::parse("rows:2;cols:2"), Layout::parse(layout));
   const int next = session.compile(targets);
-  session.run(session.compile(prefill, fill), FeedMap{{"source", ids(0, 3, 3, 2)}});
+  session.run(session.compile(prefill, fill), FeedMap{{"source", id_rows(0, 3, 3, 2)}});
   const int moved = session.compile(reorder, move);
   std::vector<double> all;
   for (int p = 0; p < 3; ++p) {
     const Array logits =
-        session.run(next, FeedMap{{"token", ids(p, 6, 1, p)}, {"position", scalar(p, DType::I32)}}).gather(0);
+        session.run(next, FeedMap{{"token", id_rows(p, 6, 1, p)}, {"position", scalar(p, DType::I32)}})
+            .gather(0);
     for (std::int64_t i = 0; i < logits.elements(); ++i) all.push_back(logits.get(i));
-    session.run(moved, FeedMap{{"rows", Array::of({{{"batch", 6}}, DType::I32}, {1, 1, 2, 3, 5, 4})}});
+    session.run(moved, FeedMap{{"rows", Array({{{"batch", 6}}, DType::I32}, {1, 1, 2, 3, 5, 4})}});
   }
   return all;
 }

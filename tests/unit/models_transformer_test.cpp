@@ -37,11 +37,11 @@ TransformerConfig tiny_config(ModelKind kind, Positions positions = Positions::L
 }
 
 Array ids(std::int64_t batch, std::int64_t length, const std::vector<double>& values) {
-  return Array::of({{{"batch", batch}, {"length", length}}, DType::I32}, values);
+  return Array({{{"batch", batch}, {"length", length}}, DType::I32}, values);
 }
 
 Array position(std::int64_t value) {
-  return Array::of({{}, DType::I32}, {static_cast<double>(value)});
+  return Array({{}, DType::I32}, {static_cast<double>(value)});
 }
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -129,7 +129,7 @@ TEST(Decoding, ReorderedCachesContinueTheChosenRows) {
   targets.insert(targets.end(), next.assignments.begin(), next.assignments.end());
   const Tensors moves = build_reorder(reorder, config, shape);
   eval.run(targets, {{"token", ids(3, 1, {2, 3, 4})}, {"position", position(0)}});
-  eval.run(moves, {{"rows", Array::of({{{"batch", 3}}, DType::I32}, {2, 2, 0})}});
+  eval.run(moves, {{"rows", Array({{{"batch", 3}}, DType::I32}, {2, 2, 0})}});
   const Array got = eval.run(targets, {{"token", ids(3, 1, {5, 1, 6})}, {"position", position(1)}})[0];
 
   Graph full;
@@ -196,7 +196,7 @@ TEST(Training, ExplicitWeightsCountRealZerosAndNothingElse) {
   const TransformerOutputs out =
       build_transformer_loss(graph, config, {.batch = 1, .target_length = 3, .explicit_weights = true});
   const Feeds feeds{{"target", ids(1, 3, {0, 1, 4})},
-                    {"weight", Array::of({{{"batch", 1}, {"length", 3}}, DType::F64}, {1, 1, 0})}};
+                    {"weight", Array({{{"batch", 1}, {"length", 3}}, DType::F64}, {1, 1, 0})}};
   const std::vector<Array> values = eval.run({out.loss.tokens, out.loss.sum, out.loss.weight}, feeds);
   EXPECT_EQ(values[2].get(0), 2);
   EXPECT_NEAR(values[1].get(0), values[0].get(0) + values[0].get(1), 1e-12);

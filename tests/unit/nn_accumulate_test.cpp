@@ -38,8 +38,7 @@ std::map<std::string, Array> rows_of(int begin, int end) {
     w.push_back(r % 4);
   }
   const Dim batch{"batch", end - begin};
-  return {{"x", Array::of({{batch, {"in", 3}}, DType::F64}, x)},
-          {"row_weight", Array::of({{batch}, DType::F64}, w)}};
+  return {{"x", Array({{batch, {"in", 3}}, DType::F64}, x)}, {"row_weight", Array({{batch}, DType::F64}, w)}};
 }
 
 TEST(MicroBatches, UnevenOnesEqualTheWholeBatchForSeveralSteps) {
@@ -63,9 +62,8 @@ TEST(MicroBatches, UnevenOnesEqualTheWholeBatchForSeveralSteps) {
   Evaluator micro;
 
   for (int t = 0; t < 3; ++t) {
-    const std::map<std::string, Array> scalars{
-        {"learning_rate", Array::of({{}, DType::F64}, {0.1})},
-        {"step", Array::of({{}, DType::I32}, {static_cast<double>(t)})}};
+    const std::map<std::string, Array> scalars{{"learning_rate", Array({{}, DType::F64}, {0.1})},
+                                               {"step", Array({{}, DType::I32}, {static_cast<double>(t)})}};
     auto feeds = rows_of(0, 7);
     feeds.insert(scalars.begin(), scalars.end());
     Tensors targets = updates.assignments;

@@ -168,7 +168,7 @@ TEST(Attention, AQueryThatSeesNothingGetsZerosAndFiniteGradients) {
   Evaluator eval;
   const auto feeds = std::map<std::string, Array>{
       {"x", filled(shape, 0)},
-      {"ids", Array::of({{{"batch", 2}, {"memory_length", 3}}, DType::I32}, {5, 1, 0, 0, 0, 0})}};
+      {"ids", Array({{{"batch", 2}, {"memory_length", 3}}, DType::I32}, {5, 1, 0, 0, 0, 0})}};
   const Array out = eval.run({y}, feeds)[0];
   for (int i = 0; i < 12; ++i) EXPECT_EQ(out.get(12 + i), 0);
   EXPECT_NE(out.get(0), 0);

@@ -45,10 +45,10 @@ struct OneParameter {
     targets.push_back(updates.gradient_norm);
     targets.push_back(updates.finite);
     const std::vector<Array> out =
-        eval.run(targets, {{"g", Array::of({kShape, DType::F64}, g)},
-                           {"learning_rate", Array::of({{}, DType::F64}, {rate})},
-                           {"step", Array::of({{}, DType::I32}, {static_cast<double>(t)})},
-                           {"weight", Array::of({{}, DType::F64}, {weight})}});
+        eval.run(targets, {{"g", Array({kShape, DType::F64}, g)},
+                           {"learning_rate", Array({{}, DType::F64}, {rate})},
+                           {"step", Array({{}, DType::I32}, {static_cast<double>(t)})},
+                           {"weight", Array({{}, DType::F64}, {weight})}});
     return {out[out.size() - 2].get(0), out.back().get(0)};
   }
 
@@ -247,10 +247,10 @@ TEST(Optimizer, ClippingScalesAllGradientsByTheGlobalNorm) {
     Evaluator eval;
     Tensors targets = u.assignments;
     targets.push_back(u.gradient_norm);
-    const auto out = eval.run(targets, {{"ga", Array::of({{{"x", 2}}, DType::F64}, {size, -2 * size})},
-                                        {"gb", Array::of({{}, DType::F64}, {2 * size})},
-                                        {"learning_rate", Array::of({{}, DType::F64}, {1})},
-                                        {"step", Array::of({{}, DType::I32}, {0})}});
+    const auto out = eval.run(targets, {{"ga", Array({{{"x", 2}}, DType::F64}, {size, -2 * size})},
+                                        {"gb", Array({{}, DType::F64}, {2 * size})},
+                                        {"learning_rate", Array({{}, DType::F64}, {1})},
+                                        {"step", Array({{}, DType::I32}, {0})}});
     EXPECT_NEAR(out.back().get(0), 3 * size, 1e-14);
     expect_near(values_of(eval.variables.at("a")), {-expected, 2 * expected}, 1e-14);
     expect_near(values_of(eval.variables.at("b")), {-2 * expected}, 1e-14);
@@ -294,8 +294,8 @@ TEST(Optimizer, GroupsSetDecayRateAndFreezing) {
       build_updates(graph, trained, gradients, config,
                     {graph.input("learning_rate", {}, DType::F64), graph.input("step", {}, DType::I32), {}});
   Evaluator eval;
-  eval.run(u.assignments, {{"learning_rate", Array::of({{}, DType::F64}, {0.1})},
-                           {"step", Array::of({{}, DType::I32}, {0})}});
+  eval.run(u.assignments,
+           {{"learning_rate", Array({{}, DType::F64}, {0.1})}, {"step", Array({{}, DType::I32}, {0})}});
   EXPECT_NEAR(eval.variables.at("a/norm/scale").get(0), 1 - 0.1, 1e-15);
   EXPECT_NEAR(eval.variables.at("a/fast").get(0), 1 - 0.3 - 0.15, 1e-15);
   EXPECT_NEAR(eval.variables.at("plain").get(0), 1 - 0.1 - 0.05, 1e-15);

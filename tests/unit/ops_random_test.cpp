@@ -32,9 +32,9 @@ void expect_same_in_parts(const Tensor& t, const Array* input = nullptr) {
       box.size[d] = cuts[p + 1] - cuts[p];
       Array part = part_of(joined, box);
       Array in = input ? part_of(*input, box) : Array();
-      const std::vector<View> out = {make_view(part.bytes.data(), t.type(), box)};
+      const std::vector<View> out = {make_view(part.data.data(), t.type(), box)};
       std::vector<View> views;
-      if (input) views.push_back(make_view(in.bytes.data(), input->type, box));
+      if (input) views.push_back(make_view(in.data.data(), input->type, box));
       KernelContext ctx{call, views, out, random.seed, random.step, &random.key};
       run_reference(*call.op, ctx);
       put_part(joined, part, box);
@@ -69,7 +69,7 @@ TEST(Random, AWindowDrawsItsPartOfTheWhole) {
   const Array all = run_op(call_of(g.node(whole.node())), {}, random)[0];
   const Call call = call_of(g.node(window.node()));
   Array part(window.type());
-  View view = part.view();
+  View view = view_of(part);
   view.start = {3, 0};
   view.full = {8, 3};
   const std::vector<View> out = {view};
@@ -86,11 +86,11 @@ TEST(Random, BlocksAreTheStreamOfTheBaseFunctions) {
   const RandomKey key = random_key(random.seed, random.key, random.step);
   for (std::int64_t start : {0, 1, 2, 3, 4, 250}) {
     Array part({{{"n", 301}}, DType::F32});
-    const std::vector<View> out = {make_view(part.bytes.data(), call.out[0], {{start}, {301}})};
+    const std::vector<View> out = {make_view(part.data.data(), call.out[0], {{start}, {301}})};
     KernelContext ctx{call, {}, out, random.seed, random.step, &random.key};
     run_reference(*call.op, ctx);
     for (std::int64_t i = 0; i < 301; ++i) {
-      ASSERT_EQ(part.at(i), random_uniform_at(key, static_cast<std::uint64_t>(start + i)))
+      ASSERT_EQ(part.get(i), random_uniform_at(key, static_cast<std::uint64_t>(start + i)))
           << start << " + " << i;
     }
   }
@@ -177,14 +177,14 @@ TEST(Random, DropoutGradientUsesTheForwardMask) {
   EXPECT_TRUE(same_bits(v[0], v[2]));
   int dropped = 0;
   for (std::int64_t i = 0; i < 200; ++i) {
-    EXPECT_EQ(v[0].at(i), v[0].at(i - i % 4)) << "the mask must not vary over b";
-    dropped += v[0].at(i) == 0;
+    EXPECT_EQ(v[0].get(i), v[0].get(i - i % 4)) << "the mask must not vary over b";
+    dropped += v[0].get(i) == 0;
   }
   EXPECT_GT(dropped, 40);
   EXPECT_LT(dropped, 160);
   options.feeds["x"] = Array(x.type(), std::vector<double>(200, std::nan("")));
   const Array nan = evaluate({y}, options)[0];
-  for (std::int64_t i = 0; i < 200; ++i) EXPECT_EQ(std::isnan(nan.at(i)), v[0].at(i) != 0);
+  for (std::int64_t i = 0; i < 200; ++i) EXPECT_EQ(std::isnan(nan.get(i)), v[0].get(i) != 0);
 }
 
 TEST(Random, DropoutOfRateZeroIsNothing) {

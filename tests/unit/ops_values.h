@@ -53,6 +53,13 @@ std::string message_of(F f) {
   return "no error";
 }
 
+// The same message without its place.
+template <class F>
+std::string bare_message_of(F f) {
+  const std::string text = message_of(f);
+  return text.substr(0, text.find(" (at "));
+}
+
 inline auto near(const Doubles& values, double tolerance = 1e-12) {
   return ::testing::Pointwise(::testing::DoubleNear(tolerance), values);
 }

@@ -16,12 +16,12 @@ namespace {
 using testing::largest_difference;
 using testing::Mlp;
 
-struct Outcome {
+struct RunOutcome {
   std::vector<double> losses;
   std::map<std::string, Array> variables;
 };
 
-Outcome train(const std::string& mesh, const std::string& layout, int steps, bool delays = false) {
+RunOutcome train(const std::string& mesh, const std::string& layout, int steps, bool delays = false) {
   Mlp model;
   SessionOptions options;
   options.seed = 7;
@@ -29,7 +29,7 @@ Outcome train(const std::string& mesh, const std::string& layout, int steps, boo
   options.deadline_seconds = 60;
   Session session(model.graph, Mesh::parse(mesh), Layout::parse(layout), options);
   const int step = session.compile(model.step());
-  Outcome outcome;
+  RunOutcome outcome;
   for (int s = 0; s < steps; ++s) {
     RunOptions run;
     run.step = s;
@@ -41,7 +41,7 @@ Outcome train(const std::string& mesh, const std::string& layout, int steps, boo
 }
 
 TEST(Session, EveryLayoutTrainsLikeOneRank) {
-  const Outcome one = train("", "", 4);
+  const RunOutcome one = train("", "", 4);
   ASSERT_EQ(one.variables.size(), 6u);
   EXPECT_NE(one.losses[0], one.losses[3]);
   const std::vector<std::pair<std::string, std::string>> layouts{
@@ -63,7 +63,7 @@ TEST(Session, EveryLayoutTrainsLikeOneRank) {
   };
   for (const auto& [mesh, layout] : layouts) {
     SCOPED_TRACE(mesh + " / " + layout);
-    const Outcome other = train(mesh, layout, 4);
+    const RunOutcome other = train(mesh, layout, 4);
     for (std::size_t s = 0; s < one.losses.size(); ++s) EXPECT_NEAR(other.losses[s], one.losses[s], 1e-12);
     for (const auto& [name, value] : one.variables)
       EXPECT_LT(largest_difference(other.variables.at(name), value), 1e-12) << name;
@@ -71,8 +71,8 @@ TEST(Session, EveryLayoutTrainsLikeOneRank) {
 }
 
 TEST(Session, RunsRepeatBitForBitWithAnyTiming) {
-  const Outcome first = train("a:2;b:2", "batch:a;hidden:b", 3),
-                second = train("a:2;b:2", "batch:a;hidden:b", 3, true);
+  const RunOutcome first = train("a:2;b:2", "batch:a;hidden:b", 3),
+                   second = train("a:2;b:2", "batch:a;hidden:b", 3, true);
   EXPECT_EQ(first.losses, second.losses);
   for (const auto& [name, value] : first.variables)
     EXPECT_EQ(value.data, second.variables.at(name).data) << name;

@@ -21,19 +21,19 @@ int count(const Program& program, Step::Kind kind) {
                                         [&](const Step& s) { return s.kind == kind; }));
 }
 
-struct Outcome {
+struct FusedRun {
   std::vector<Array> fetched;
   Program program;
 };
 
-Outcome run(const Graph& graph, const std::vector<Tensor>& targets, const FeedMap& feeds, const char* mesh,
-            const char* layout, bool fused) {
+FusedRun run(const Graph& graph, const std::vector<Tensor>& targets, const FeedMap& feeds, const char* mesh,
+             const char* layout, bool fused) {
   SessionOptions options;
   if (!fused) options.lower.without.insert("fuse");
   Session session(graph, Mesh::parse(mesh), Layout::parse(layout), options);
   const int id = session.compile(targets);
   const Results results = session.run(id, feeds);
-  Outcome outcome{{}, session.program(id)};
+  FusedRun outcome{{}, session.program(id)};
   std::size_t fetch = 0;
   for (const Tensor& target : targets) {
     if (graph.node(target.node()).op != &kAssignOp) outcome.fetched.push_back(results.gather(fetch++));
@@ -48,8 +48,8 @@ Program expect_same_bits(const Graph& graph, const std::vector<Tensor>& targets,
   Program first;
   for (const auto& [mesh, layout] :
        {std::pair{"", ""}, {"x:3", "batch:x"}, {"x:2;y:2", "batch:x;hidden:y"}}) {
-    Outcome a = run(graph, targets, feeds, mesh, layout, true),
-            b = run(graph, targets, feeds, mesh, layout, false);
+    FusedRun a = run(graph, targets, feeds, mesh, layout, true),
+             b = run(graph, targets, feeds, mesh, layout, false);
     EXPECT_LT(a.program.steps.size(), b.program.steps.size()) << mesh;
     for (std::size_t i = 0; i < a.fetched.size(); ++i)
       EXPECT_EQ(a.fetched[i].data, b.fetched[i].data) << mesh << " value " << i;
@@ -126,7 +126,7 @@ TEST(Fuse, SwappedNamesAreNotTheSameElement) {
   const Tensor a = x + 1.0, swapped = rename(a, {{"batch", "hidden"}, {"hidden", "batch"}});
   const Tensor sum = a - transpose(swapped, {"batch", "hidden"}), more = sum * 2.0;
   const FeedMap feeds = {{"x", values({batch, hidden}, DType::F32, 0.1)}};
-  Outcome fused = run(g, {more}, feeds, "", "", true), plain = run(g, {more}, feeds, "", "", false);
+  FusedRun fused = run(g, {more}, feeds, "", "", true), plain = run(g, {more}, feeds, "", "", false);
   EXPECT_EQ(fused.fetched[0].data, plain.fetched[0].data);
   EXPECT_NEAR(fused.fetched[0].get(1), 2 * (feeds.at("x").get(1) - feeds.at("x").get(4)), 1e-5);
 }
@@ -161,7 +161,7 @@ TEST(Fuse, RegionsStayApart) {
     const Graph::RegionScope scope(g, Region::Backward);
     b = a * 2.0;
   }
-  const Outcome outcome = run(g, {b}, {{"x", values({batch, hidden}, DType::F32, 0.1)}}, "", "", true);
+  const FusedRun outcome = run(g, {b}, {{"x", values({batch, hidden}, DType::F32, 0.1)}}, "", "", true);
   EXPECT_EQ(count(outcome.program, Step::Kind::Fused), 0);
 }
 
