@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/cores.h"
 #include "comm/threads_communicator.h"
 
 namespace tessera {
@@ -51,8 +52,7 @@ std::string message_of(const std::exception_ptr& error) {
 ThreadsWorld::ThreadsWorld(int ranks, ThreadsOptions options)
     : options_(options), lines_(static_cast<std::size_t>(ranks)) {
   TESSERA_ASSERT(ranks >= 1, "a world of {} ranks", ranks);
-  const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  spins_ = ranks <= cores ? 400 : 0;
+  spins_ = ranks <= usable_cores() ? 400 : 0;
   for (int r = 0; r < ranks; ++r) {
     lines_[static_cast<std::size_t>(r)].slots = std::vector<Slot>(Communicator::kMaxInFlight);
     communicators_.push_back(std::make_unique<ThreadsCommunicator>(*this, r));

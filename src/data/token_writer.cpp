@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/cores.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -43,8 +44,8 @@ void parallel(std::size_t n, F f) {
     }
   };
   std::vector<std::jthread> threads;
-  const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
-  for (unsigned t = 1; t < count; ++t) threads.emplace_back(work);
+  const int count = std::min(usable_cores(), 16);
+  for (int t = 1; t < count; ++t) threads.emplace_back(work);
   work();
   threads.clear();
   if (failure) std::rethrow_exception(failure);

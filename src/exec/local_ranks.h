@@ -22,6 +22,11 @@ class LocalRanks {
     progress_[static_cast<std::size_t>(rank)].step.store(step, std::memory_order_release);
   }
 
+  // Where the rank was last seen; what it wrote in the steps before can be read.
+  int reached(int rank) const {
+    return progress_[static_cast<std::size_t>(rank)].step.load(std::memory_order_acquire);
+  }
+
   // Returns when `member` has reached `step`. Throws SystemError like a collective's wait. Adds the time to
   // `seconds`.
   void await(int rank, int member, int step, const std::string& what, double& seconds);

@@ -33,7 +33,7 @@ struct RunState {
   std::int64_t step = 0;
   std::map<std::string, Window> windows;
   FillFunction fill;  // called by one rank at a time; empty once the run is abandoned
-  std::timed_mutex fill_mutex;
+  std::mutex fill_mutex;
   std::shared_ptr<Results::Impl> results;
   StepHook hook;
   bool trace = false;

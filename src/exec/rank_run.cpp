@@ -13,6 +13,7 @@ namespace {
 
 void fill_with(const View& view, double fill) {
   const std::int64_t count = view.elements();
+  if (count == 0) return;  // an empty part has no memory
   if (fill == 0 && !std::signbit(fill)) {
     std::memset(view.data, 0, static_cast<std::size_t>(count) * size_of(view.dtype));
     return;
@@ -131,7 +132,7 @@ void RankProgram::feed(RunState& state) {
   for (std::size_t id = 0; id < program_.values.size(); ++id) {
     const ProgramValue& v = program_.values[id];
     if (v.kind != ProgramValue::Kind::Feed || bound_.boxes[id].empty()) continue;
-    std::lock_guard<std::timed_mutex> lock(state.fill_mutex);
+    std::lock_guard<std::mutex> lock(state.fill_mutex);
     communicator_.check();
     state.fill(v.variable, bound_.boxes[id], address(static_cast<int>(id)));
   }
@@ -197,6 +198,7 @@ void RankProgram::await_sharers(const Prepared& p, RunState& state) {
 void RankProgram::run_assign(Prepared& p, RunState& state) {
   if (!state.assign) return;
   await_sharers(p, state);
+  if (p.slice_begin == p.slice_end) return;
   std::memcpy(static_cast<char*>(p.out_data[0]) + p.slice_begin,
               static_cast<const char*>(p.in_data[0]) + p.slice_begin, p.slice_end - p.slice_begin);
 }

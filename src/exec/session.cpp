@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/cores.h"
 #include "exec/clock.h"
 #include "exec/session_impl.h"
 #include "lang/reference.h"
@@ -17,7 +18,7 @@ namespace tessera {
 namespace {
 
 int threads_per_rank(int ranks) {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
+  return std::max(1, usable_cores() / ranks);
 }
 
 // Watches a run from the controller's thread: ends it when a rank does not come back.
@@ -56,6 +57,17 @@ class Watch {
   ThreadsWorld& world_;
   double failed_ = 0, first_done_ = 0;
 };
+
+// Waits half a second at most: `fill` itself may be what hangs. Polled, because GCC 12's thread sanitizer
+// does not know the lock that a timed mutex uses.
+void forget_fill(RunState& state) {
+  for (int i = 0; i < 100; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+    const std::unique_lock lock(state.fill_mutex, std::try_to_lock);
+    if (!lock.owns_lock()) continue;
+    state.fill = nullptr;
+    return;
+  }
+}
 
 }  // namespace
 
@@ -155,9 +167,10 @@ Results Session::Impl::run(int id, std::shared_ptr<RunState> state, const RunOpt
   };
   const std::vector<int> lost = pool.run(job, Watch(core->world));
   // A thread that comes back late must not ask the caller for data: what `fill` refers to may be gone.
-  if (!lost.empty() && state->fill_mutex.try_lock_for(std::chrono::milliseconds(500))) {
-    state->fill = nullptr;
-    state->fill_mutex.unlock();
+  if (!lost.empty()) {
+    forget_fill(*state);
+    for (int rank : lost)
+      core->local.reached(rank);  // variables that they wrote before are read after this run
   }
   if (!core->world.failed() && state->left.load() >= 0)
     core->world.fail(state->left.load(), std::make_exception_ptr(SystemError(

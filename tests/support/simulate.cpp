@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "spmd/pieces.h"
@@ -35,7 +35,7 @@ class Simulator {
         buffers_.back().emplace_back(p_.values[v].view_of >= 0 ? Type{Shape{}, DType::Bool}
                                                                : bound_.back().local[v]);
         // Unwritten memory must not look right by chance.
-        std::memset(buffers_.back()[v].data.data(), 0x5a, buffers_.back()[v].data.size());
+        std::ranges::fill(buffers_.back()[v].data, std::byte{0x5a});
       }
     }
   }
@@ -191,7 +191,6 @@ class Simulator {
   Array whole(int id, std::string* mismatch) {
     const ProgramValue& value = at(id);
     Array full(value.type);
-    std::memset(full.data.data(), 0, full.data.size());
     std::map<std::string, Array> seen;
     for (int r = 0; r < ranks_; ++r) {
       const Box& box = bound_[static_cast<std::size_t>(r)].boxes[static_cast<std::size_t>(id)];

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/checked.h"
+#include "base/cores.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -194,6 +196,19 @@ TEST(Log, LevelDecidesWhatIsWritten) {
   EXPECT_FALSE(log_enabled(LogLevel::Warning));
   set_log_level(LogLevel::Info);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warning: disk 7 is slow\n");
+}
+
+TEST(Cores, AreThoseOfTheAffinityMask) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(usable_cores(), CPU_COUNT(&before));
+  CPU_ZERO(&one);
+  int core = 0;
+  while (!CPU_ISSET(core, &before)) ++core;
+  CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(usable_cores(), 1);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 }  // namespace

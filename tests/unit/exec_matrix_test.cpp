@@ -32,7 +32,8 @@ void build(const SampleCase& c, const std::vector<Array>& inputs, Built& b) {
   b.outputs = b.graph.add(*c.op, tensors, c.attrs, {}, "op");
 }
 
-// No split, then each dimension over one axis, then pairs of neighbours over two.
+// No split, then each dimension over one axis, then pairs of neighbours over two, the first pair also over
+// eight ranks.
 std::vector<std::pair<std::string, std::string>> layouts_of(const Call& call) {
   std::set<std::string> names;
   for (const Type& t : call.in)
@@ -43,6 +44,8 @@ std::vector<std::pair<std::string, std::string>> layouts_of(const Call& call) {
   for (const std::string& name : names) layouts.emplace_back("a:3", name + ":a");
   for (auto first = names.begin(); first != names.end() && std::next(first) != names.end(); ++first)
     layouts.emplace_back("a:2;b:2", *first + ":b;" + *std::next(first) + ":a");
+  if (names.size() > 1)
+    layouts.emplace_back("a:4;b:2", *names.begin() + ":a;" + *std::next(names.begin()) + ":b");
   return layouts;
 }
 
