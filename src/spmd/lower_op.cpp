@@ -184,7 +184,7 @@ void Lowering::check_conflicts(const Call& call, const std::map<std::string, Cut
     bool follower = std::any_of(aligned.begin(), aligned.end(),
                                 [&, &n = name](const auto& pair) { return pair.second == n; });
     if (follower) continue;
-    for (int axis : real_axes(mesh_, c)) {
+    for (int axis : c.axes) {
       auto [it, fresh] = user.emplace(axis, name);
       if (fresh) continue;
       std::vector<std::string> free_axes;

@@ -90,6 +90,9 @@ TEST_F(Layouts, RulesThatContradictEachOther) {
       {"rows:2", "batch:rows;d_ff:rows",
        "einsum: dimensions 'batch' and 'd_ff' are both split over axis 'rows' (einsum, "
        "layout_test.cpp:LINE); drop one of the two rules, or rename one before this op"},
+      {"rows:1", "batch:rows;d_ff:rows",  // what is refused does not depend on the size of an axis
+       "einsum: dimensions 'batch' and 'd_ff' are both split over axis 'rows' (einsum, "
+       "layout_test.cpp:LINE); drop one of the two rules, or rename one before this op"},
       {"rows:2", "d_ff:rows;params.d_model:rows",
        "layout: storage rule params.d_model:rows on 'ffn/wi': axis 'rows' splits its dimension 'd_ff' "
        "already; use another axis, or params.*:rows, which leaves such tensors alone"},

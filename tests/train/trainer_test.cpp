@@ -76,24 +76,35 @@ TEST(Trainer, ResumesWithTheSameBits) {
   }
 }
 
+// Saved on each of seven meshes, resumed on each of them.
 TEST(Trainer, ResumesOnEveryMesh) {
-  const TempFolder start, whole;
-  const Strings steps{"train.steps=7"};
-  const std::vector<double> losses = testing::train(small_config(whole.path(), steps));
-  train_a_part(small_config(start.path(), steps));
   const std::vector<std::pair<std::string, std::string>> meshes{
+      {"", ""},
       {"rows:2", "batch:rows; params.*:rows"},
       {"rows:3", "heads:rows; d_ff:rows; vocab:rows; slots.*:rows"},
-      {"rows:2;cols:2", "batch:rows; heads:cols; d_ff:cols; vocab:cols; params.d_model:rows"}};
-  for (const auto& [mesh, layout] : meshes) {
-    const TempFolder copy;
-    std::filesystem::copy(start.path(), copy.path(), std::filesystem::copy_options::recursive);
-    Trainer trainer(
-        small_config(copy.path(), {"train.steps=7", "mesh.shape=" + mesh, "mesh.layout=" + layout}));
-    const TrainResult result = trainer.run();
-    ASSERT_EQ(result.losses.size(), 3U) << mesh;
-    for (std::size_t i = 0; i < 3; ++i)
-      EXPECT_NEAR(result.losses[i], losses[4 + i], 1e-9 * losses[4 + i]) << layout;
+      {"rows:4", "batch:rows; params.*:rows; slots.*:rows"},
+      {"rows:2;cols:2", "batch:rows; heads:cols; d_ff:cols; vocab:cols; params.d_model:rows"},
+      {"rows:2;cols:3", "batch:rows+cols; slots.*:rows+cols"},
+      {"rows:2;cols:4", "batch:rows; d_model:cols"}};
+  const auto config = [](const TempFolder& run, const std::pair<std::string, std::string>& where) {
+    return small_config(run.path(),
+                        {"train.steps=6", "mesh.shape=" + where.first, "mesh.layout=" + where.second});
+  };
+  const TempFolder whole;
+  const std::vector<double> losses = testing::train(config(whole, meshes[0]));
+  for (const auto& from : meshes) {
+    const TempFolder start;
+    train_a_part(config(start, from));
+    for (const auto& to : meshes) {
+      const TempFolder copy;
+      std::filesystem::copy(start.path(), copy.path(), std::filesystem::copy_options::recursive);
+      const TrainResult result = Trainer(config(copy, to)).run();
+      EXPECT_EQ(result.first_step, 4);
+      ASSERT_EQ(result.losses.size(), 2U) << from.first << " to " << to.first;
+      for (std::size_t i = 0; i < 2; ++i)
+        EXPECT_NEAR(result.losses[i], losses[4 + i], 1e-9 * losses[4 + i])
+            << from.first << " to " << to.first;
+    }
   }
 }
 
