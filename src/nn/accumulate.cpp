@@ -47,7 +47,7 @@ ApplyOutputs build_apply(const Graph& accumulate, Graph& apply, const OptimizerC
     accumulators.push_back(sum);
     if (variable.slot_of.empty()) {
       const std::string name = variable.name.substr(std::string_view(kSums).size());
-      outputs.sums.emplace_back(name, identity({sum, where}));
+      outputs.sums.emplace_back(name, sum);
       if (name == weight_name) inputs.weight = sum;
       continue;
     }

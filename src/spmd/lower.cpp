@@ -25,16 +25,27 @@ Program Lowering::run(const Graph& graph, const std::vector<Tensor>& targets) {
     lower_node(scope, id);
     emit_ready_assigns(false);
   }
-  emit_ready_assigns(true);
   for (const Tensor& target : targets) {
-    if (graph.node(target.node()).op == &kAssignOp) continue;
-    origin_ = {target.name(), "", graph.node(target.node()).where, Region::Forward, 0};
-    int id = scope.value.at({target.node(), target.output()});
-    Placement whole = home(target.shape(), fmt::format("'{}'", target.name()));
-    program_.fetches.push_back(reshard(id, whole, "it is fetched"));
+    if (graph.node(target.node()).op != &kAssignOp) program_.fetches.push_back(lower_fetch(scope, target));
   }
+  emit_ready_assigns(true);
   remark_repeated_work();
   return std::move(program_);
+}
+
+// What is fetched is handed over at the end of the run, when variables have their new values: one that is
+// fetched and assigned is copied before (DESIGN 4.8: a run sees the values before it).
+int Lowering::lower_fetch(const Scope& scope, const Tensor& target) {
+  const Node& node = scope.graph->node(target.node());
+  origin_ = {target.name(), target.name(), node.where, Region::Forward, 0};
+  int id = scope.value.at({target.node(), target.output()});
+  id = reshard(id, home(target.shape(), fmt::format("'{}'", target.name())), "it is fetched");
+  const bool overwritten = std::any_of(assigns_.begin(), assigns_.end(), [&](const PendingAssign& assign) {
+    return assign.variable == base_of(id);
+  });
+  if (!overwritten) return id;
+  const Placement same = value(id).placement;
+  return emit_slice(id, same);
 }
 
 // The nodes that the targets need, in an order that keeps few values alive: as created, but updates of
@@ -92,7 +103,10 @@ void Lowering::count_uses(Scope& scope, const std::vector<int>& order,
       if (!linear && !accumulates) scope.must_complete.insert({in.node(), in.output()});
     }
   }
-  for (const Tensor& t : targets) scope.must_complete.insert({t.node(), t.output()});
+  for (const Tensor& t : targets) {
+    scope.must_complete.insert({t.node(), t.output()});
+    ++scope.open_uses[{t.node(), t.output()}];
+  }
 }
 
 void Lowering::lower_node(Scope& scope, int id) {

@@ -52,6 +52,7 @@ class Lowering {
   void lower_assign(Scope& scope, int id);
   void lower_accumulator(Scope& scope, int id, const Node& consumer);
   void set_value(Scope& scope, TensorId tensor, int value);
+  int lower_fetch(const Scope& scope, const Tensor& target);
   void emit_ready_assigns(bool all);
   void remark_repeated_work();
 

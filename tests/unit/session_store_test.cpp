@@ -54,6 +54,24 @@ TEST(Store, WritesAndReadsBoxesAcrossShards) {
   }
 }
 
+// Also through a view, by ranks that share the buffer, and where the new value is fetched beside it.
+TEST(Store, AFetchedVariableIsTheOneBeforeTheRun) {
+  for (const char* layout : {"", "rows:a", "rows:a;params.*:b", "cols:a+b"}) {
+    Graph graph;
+    const Tensor w = graph.parameter("w", {{"rows", 5}, {"cols", 3}}, Initializer::constant(1), DType::F64);
+    const Tensor seen = rename(w, {{"rows", "seen"}}), next = w + 1.0, assigned = graph.assign(w, next);
+    Session session(graph, Mesh::parse("a:2;b:2"), Layout::parse(layout));
+    const int program = session.compile({w, assigned, next, seen, reduce_sum(w)});
+    for (int run = 0; run < 3; ++run) {
+      const Results results = session.run(program);
+      EXPECT_EQ(results.gather(0).values(), std::vector<double>(15, 1 + run)) << layout;
+      EXPECT_EQ(results.gather(1).values(), std::vector<double>(15, 2 + run)) << layout;
+      EXPECT_EQ(results.gather(2).values(), std::vector<double>(15, 1 + run)) << layout;
+      EXPECT_EQ(results.scalar(3), 15 * (1 + run)) << layout;
+    }
+  }
+}
+
 TEST(Store, MistakesAreExplained) {
   Mlp model;
   Session session(model.graph, Mesh(), Layout());
