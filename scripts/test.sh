@@ -43,7 +43,7 @@ if [ "$full" = 1 ]; then
   TESSERA_FULL_MATRIX=1 build/release/tests/tessera_layouts_tests --gtest_brief=1
 
   say "address and undefined-behaviour sanitizers"
-  build asan
+  build asan tessera_{unit,ops,golden,error,train,layouts}_tests
   # libdnnl and libgomp are not instrumented: what they keep until exit is not ours.
   export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   ctest --test-dir build/asan --output-on-failure -j "$(nproc)" -R '^(unit|ops|golden|error)$'

@@ -219,9 +219,10 @@ struct BenchOptions {
 struct BenchReport {
   double step_seconds = 0;       // median
   double contraction_flops = 0;  // of a step, per rank
-  double contraction_seconds =
-      0;                         // the same contractions alone, per rank: median, interleaved with the steps
-  double share = 0;              // contraction_seconds / step_seconds
+  // The same contractions alone, per rank, medians interleaved with the steps: by oneDNN on dense operands,
+  // and by the program's own kernels on its own operands.
+  double contraction_seconds = 0, own_contraction_seconds = 0;
+  double share = 0;              // contraction_seconds / step_seconds, median of the steps
   double tokens_per_second = 0;  // real target tokens
   std::int64_t arena_bytes = 0, liveness_bound = 0;  // per rank
   std::int64_t rss_growth_bytes = 0;                 // of the process from before to after the measured steps

@@ -1,5 +1,6 @@
 // Reading one checkpoint: by boxes, with every piece checked.
 #include <algorithm>
+#include <cerrno>
 #include <set>
 
 #include "base/check.h"
@@ -52,6 +53,9 @@ std::string hash_file(const File& file, std::uint64_t bytes) {
 std::string read_manifest_text(Vfs& vfs, const std::string& path) {
   const std::string hash_path = path + "/" + kManifestHashName, manifest_path = path + "/" + kManifestName;
   std::string text, hash;
+  FileInfo folder;
+  if (vfs.info(path, folder) == -ENOENT)
+    throw UserError(fmt::format("there is no checkpoint '{}'", printable(path)), ExitCode::BadData);
   try {
     hash = read_text(vfs, hash_path, 1024);
     text = read_text(vfs, manifest_path, kMostManifestBytes);

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/cores.h"
+#include "exec/bare_products.h"
 #include "train/made_up_data.h"
 #include "train/model_impl.h"
 #include "train/step_programs.h"
@@ -55,12 +57,15 @@ class Contractions {
       corner = cast(reduce_sum(corner), DType::F32);
       sum_ = sum_.valid() ? tessera::add(sum_, corner) : corner;
       flops_ += step.call.op->flops(local_call(program, step));
+      if (step.in.size() == 2 && out.shape().elements() > 0)
+        bare_.push_back(bare_product(inputs[0].type(), inputs[1].type(), out.type()));
     }
   }
 
   double flops() const { return flops_; }
+  const std::vector<BareProduct>& bare() const { return bare_; }
 
-  // Seconds in contractions, mean over the ranks.
+  // Seconds in contractions by the program's own kernels, mean over the ranks.
   double run() {
     if (!sum_.valid()) return 0;
     if (session_ == nullptr) {
@@ -97,6 +102,7 @@ class Contractions {
   std::map<std::string, Tensor> operands_;
   Tensor sum_;
   double flops_ = 0;
+  std::vector<BareProduct> bare_;
   std::unique_ptr<Session> session_;
   int program_ = -1;
 };
@@ -112,18 +118,21 @@ class Bench {
 
   BenchReport run() {
     // All shapes are compiled, and their memory is touched, before anything is measured.
-    std::vector<std::unique_ptr<Contractions>> alone;
+    std::vector<Alone> alone;
     for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
-      alone.push_back(std::make_unique<Contractions>(model_.session().mesh()));
-      for (const int id : programs_.programs(shape)) alone.back()->add(model_.session().program(id));
-      alone.back()->run();
+      auto own = std::make_unique<Contractions>(model_.session().mesh());
+      for (const int id : programs_.programs(shape)) own->add(model_.session().program(id));
+      own->run();
+      const int ranks = model_.session().mesh().ranks();
+      auto bare = std::make_unique<BareProducts>(own->bare(), ranks, std::max(1, usable_cores() / ranks));
+      alone.push_back({std::move(own), std::move(bare)});
     }
-    for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, *alone[data_->batch(i).shape], nullptr);
+    for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone[data_->batch(i).shape], nullptr);
     const std::int64_t before = resident_bytes();
     Times times;
     for (std::int64_t i = 0; i < options_.steps; ++i) {
       const std::int64_t at = options_.warmup + i;
-      step(at, *alone[data_->batch(at).shape], &times);
+      step(at, alone[data_->batch(at).shape], &times);
     }
     BenchReport report = summary(times);
     report.rss_growth_bytes = resident_bytes() - before;
@@ -131,13 +140,17 @@ class Bench {
   }
 
  private:
+  struct Alone {
+    std::unique_ptr<Contractions> own;
+    std::unique_ptr<BareProducts> bare;
+  };
   struct Times {
-    std::vector<double> steps, contractions, shares;
+    std::vector<double> steps, bare, own, shares;
     double flops = 0, seconds = 0;
     std::int64_t tokens = 0;
   };
 
-  void step(std::int64_t i, Contractions& alone, Times* times) {
+  void step(std::int64_t i, Alone& alone, Times* times) {
     const auto begin = std::chrono::steady_clock::now();
     const Batch batch = data_->batch(i);
     const Config& config = model_.config();
@@ -145,14 +158,17 @@ class Bench {
         config.optimizer.schedule.at(static_cast<double>(i), static_cast<double>(config.train.steps));
     programs_.run(batch, rate, i);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    const double contractions = alone.run();
+    const double bare = alone.bare->run(), own = alone.own->run();
     if (options_.note)
-      options_.note(fmt::format("step {}: {:.4f} s, contractions alone {:.4f} s", i, seconds, contractions));
+      options_.note(
+          fmt::format("step {}: {:.4f} s, contractions alone {:.4f} s by oneDNN, {:.4f} s by own kernels", i,
+                      seconds, bare, own));
     if (times == nullptr) return;
     times->steps.push_back(seconds);
-    times->contractions.push_back(contractions);
-    times->shares.push_back(contractions / seconds);
-    times->flops += alone.flops();
+    times->bare.push_back(bare);
+    times->own.push_back(own);
+    times->shares.push_back(bare / seconds);
+    times->flops += alone.own->flops();
     times->seconds += seconds;
     times->tokens += batch.tokens;
   }
@@ -160,7 +176,8 @@ class Bench {
   BenchReport summary(const Times& times) {
     BenchReport report;
     report.step_seconds = median(times.steps);
-    report.contraction_seconds = median(times.contractions);
+    report.contraction_seconds = median(times.bare);
+    report.own_contraction_seconds = median(times.own);
     report.share = median(times.shares);
     report.contraction_flops = times.flops / static_cast<double>(std::max<std::int64_t>(1, options_.steps));
     report.tokens_per_second = times.seconds > 0 ? static_cast<double>(times.tokens) / times.seconds : 0;
@@ -189,17 +206,22 @@ BenchReport bench(const Config& config, const BenchOptions& options) {
 
 std::string to_string(const BenchReport& r) {
   constexpr double kMiB = 1 << 20;
-  const double rate = r.contraction_seconds > 0 ? r.contraction_flops / r.contraction_seconds / 1e9 : 0;
+  const auto rate = [&](double seconds) { return seconds > 0 ? r.contraction_flops / seconds / 1e9 : 0; };
   return fmt::format(
       "batches          {} (sentences x source+target)\n"
       "step             {:.4f} s (median), {:.0f} tokens/s\n"
-      "contractions     {:.3f} Gflop a rank and step; alone {:.4f} s (median), {:.1f} Gflop/s a rank\n"
-      "share            {:.1f} % of the step's time is what its contractions take alone\n"
+      "contractions     {:.3f} Gflop a rank and step; alone by oneDNN {:.4f} s ({:.1f} Gflop/s a rank), by "
+      "own kernels "
+      "{:.4f} s ({:.1f} Gflop/s)\n"
+      "share            {:.1f} % of the step's time is what its contractions take alone (oneDNN); own "
+      "kernels {:.1f} %\n"
       "arena            {:.1f} MiB a rank, least possible {:.1f} MiB (ratio {:.3f})\n"
       "resident growth  {:.1f} MiB over the measured steps",
-      r.shape, r.step_seconds, r.tokens_per_second, r.contraction_flops / 1e9, r.contraction_seconds, rate,
-      100 * r.share, static_cast<double>(r.arena_bytes) / kMiB, static_cast<double>(r.liveness_bound) / kMiB,
-      r.liveness_bound > 0 ? static_cast<double>(r.arena_bytes) / static_cast<double>(r.liveness_bound) : 0.0,
+      r.shape, r.step_seconds, r.tokens_per_second, r.contraction_flops / 1e9, r.contraction_seconds,
+      rate(r.contraction_seconds), r.own_contraction_seconds, rate(r.own_contraction_seconds), 100 * r.share,
+      100 * r.own_contraction_seconds / r.step_seconds, static_cast<double>(r.arena_bytes) / kMiB,
+      static_cast<double>(r.liveness_bound) / kMiB,
+      static_cast<double>(r.arena_bytes) / static_cast<double>(r.liveness_bound),
       static_cast<double>(r.rss_growth_bytes) / kMiB);
 }
 

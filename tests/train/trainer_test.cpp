@@ -1,6 +1,7 @@
 // Training end to end: it learns, resumes exactly, on any mesh, and does not depend on micro-batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cmath>
@@ -73,6 +74,47 @@ TEST(Trainer, ResumesWithTheSameBits) {
     EXPECT_EQ(result.losses, std::vector<double>(losses.begin() + 4, losses.end())) << dtype;
     EXPECT_EQ(state_hash(again.session().store()), state_hash(once.session().store()));
     EXPECT_EQ(CheckpointReader(result.checkpoint).state_hash(), state_hash(once.session().store()));
+  }
+}
+
+// This process on one core while it lives.
+class OneCore {
+ public:
+  OneCore() {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    sched_getaffinity(0, sizeof before_, &before_);
+    int core = 0;
+    while (!CPU_ISSET(core, &before_)) ++core;
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+TEST(Trainer, OneCoreGivesTheSameBits) {
+  for (const char* mesh : {"", "data:2", "data:3"}) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      const Strings settings{std::string("mesh.shape=") + mesh,
+                             "mesh.layout=batch:data?",
+                             std::string("model.dtype=") + dtype,
+                             "train.steps=4",
+                             "model.d_model=96",
+                             "model.d_ff=160",
+                             "data.batch_tokens=600"};
+      std::vector<std::string> hashes;
+      for (const bool one_core : {false, true}) {
+        const auto pinned = one_core ? std::make_unique<OneCore>() : nullptr;
+        const TempFolder run;
+        Trainer trainer(small_config(run.path(), settings), {.write_files = false});
+        trainer.run();
+        hashes.push_back(state_hash(trainer.session().store()));
+      }
+      EXPECT_EQ(hashes[0], hashes[1]) << mesh << " " << dtype;
+    }
   }
 }
 

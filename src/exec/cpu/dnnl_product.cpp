@@ -107,7 +107,7 @@ bool DnnlProduct::preferred(DType dtype) {
 }
 
 std::unique_ptr<DnnlProduct> DnnlProduct::make(const Contraction& contraction, int threads,
-                                               std::int64_t scratch_limit) {
+                                               std::int64_t scratch_limit, Form form) {
   Operand a, b, c;
   if (!describe(contraction, a, b, c)) return nullptr;
   const auto type =
@@ -115,7 +115,9 @@ std::unique_ptr<DnnlProduct> DnnlProduct::make(const Contraction& contraction, i
   const std::lock_guard lock(creation_lock());
   const Width width(threads);
   try {
-    const auto plan = primitive_for(a.desc(type), b.desc(type), c.desc(type));
+    const auto weights =
+        form == Form::Plain ? b.desc(type) : dnnl::memory::desc(b.dims, type, dnnl::memory::format_tag::any);
+    const auto plan = primitive_for(a.desc(type), weights, c.desc(type));
     const auto scratch = plan.scratchpad_desc();
     if (std::string_view(plan.impl_info_str()).starts_with("ref")) return nullptr;
     if (static_cast<std::int64_t>(scratch.get_size()) > scratch_limit) return nullptr;
@@ -133,6 +135,14 @@ std::unique_ptr<DnnlProduct> DnnlProduct::make(const Contraction& contraction, i
   } catch (const dnnl::error&) {
     return nullptr;  // no implementation for these strides and types on this machine
   }
+}
+
+std::int64_t DnnlProduct::weight_bytes() const {
+  return static_cast<std::int64_t>(impl_->b.get_desc().get_size());
+}
+
+std::int64_t DnnlProduct::scratch_bytes() const {
+  return static_cast<std::int64_t>(impl_->scratch.get_desc().get_size());
 }
 
 void DnnlProduct::run(const void* a, const void* b, void* c, void* scratch) {

@@ -1,0 +1,133 @@
+#include "exec/bare_products.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/aligned_buffer.h"
+#include "base/check.h"
+#include "exec/clock.h"
+#include "exec/cpu/dnnl_product.h"
+#include "exec/rank_pool.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kScratch = std::int64_t{1} << 40;  // any amount
+
+Contraction dense(const BareProduct& p, DType dtype) {
+  Contraction c;
+  c.dtype = dtype;
+  if (p.batch > 1) c.batch = {{p.batch, p.m * p.k, p.k * p.n, p.m * p.n}};
+  c.m = {{p.m, p.k, 0, p.n}};
+  c.n = {{p.n, 0, 1, 1}};
+  c.k = {{p.k, 1, p.n, 0}};
+  return c;
+}
+
+std::shared_ptr<DnnlProduct> make(const BareProduct& p, DnnlProduct::Form form, int threads) {
+  std::unique_ptr<DnnlProduct> product = DnnlProduct::make(dense(p, p.dtype), threads, kScratch, form);
+  if (product == nullptr) product = DnnlProduct::make(dense(p, DType::F32), threads, kScratch, form);
+  return product;
+}
+
+// Values of ordinary size, so that no product meets subnormal numbers.
+AlignedBuffer filled(std::int64_t elements) {
+  AlignedBuffer buffer(static_cast<std::size_t>(elements) * sizeof(float));
+  for (std::int64_t i = 0; i < elements; ++i)
+    buffer.as<float>()[i] = 0.25F + static_cast<float>(i % 7) * 0.125F;
+  return buffer;
+}
+
+}  // namespace
+
+BareProduct bare_product(const Type& a, const Type& b, const Type& c) {
+  const Contraction contraction = plan_contraction(a, b, c);
+  return {contraction.dtype, size_of(contraction.batch), size_of(contraction.m), size_of(contraction.n),
+          size_of(contraction.k)};
+}
+
+struct BareProducts::Impl {
+  // One rank's operands (shared by all products: only their sizes matter) and its primitives.
+  struct RankProducts {
+    AlignedBuffer a, b, c, scratch;
+    std::vector<std::shared_ptr<DnnlProduct>> list;
+
+    double run(DnnlProduct& product) {
+      const double begin = now();
+      product.run(a.data(), b.data(), c.data(), scratch.data());
+      return now() - begin;
+    }
+  };
+
+  RankPool pool;
+  std::vector<RankProducts> ranks;
+
+  // Calls body(rank) on all ranks at once.
+  template <class Body>
+  void on_all(Body body) {
+    std::vector<std::exception_ptr> errors(ranks.size());
+    pool.run(
+        [&](int rank) {
+          try {
+            body(ranks[static_cast<std::size_t>(rank)]);
+          } catch (...) {
+            errors[static_cast<std::size_t>(rank)] = std::current_exception();
+          }
+        },
+        [](const std::vector<int>&) { return true; });
+    for (const std::exception_ptr& error : errors)
+      if (error != nullptr) std::rethrow_exception(error);
+  }
+};
+
+BareProducts::BareProducts(const std::vector<BareProduct>& products, int ranks, int threads_per_rank)
+    : impl_(new Impl{RankPool(ranks, threads_per_rank),
+                     std::vector<Impl::RankProducts>(static_cast<std::size_t>(ranks))}) {
+  impl_->on_all([&](Impl::RankProducts& rank) {
+    using Form = DnnlProduct::Form;
+    std::map<BareProduct, std::map<Form, std::shared_ptr<DnnlProduct>>> distinct;
+    std::int64_t a = 0, b = 0, c = 0, scratch = 0;
+    for (const BareProduct& p : products) {
+      auto& forms = distinct[p];
+      if (!forms.empty()) continue;
+      a = std::max(a, p.batch * p.m * p.k);
+      c = std::max(c, p.batch * p.m * p.n);
+      for (const Form form : {Form::Plain, Form::Packed}) {
+        std::shared_ptr<DnnlProduct> product = make(p, form, threads_per_rank);
+        if (product == nullptr) continue;
+        b = std::max(b, (product->weight_bytes() + 3) / 4);
+        scratch = std::max(scratch, product->scratch_bytes());
+        forms[form] = std::move(product);
+      }
+      TESSERA_CHECK(!forms.empty(), "oneDNN has no product of {}x{}x{}", p.m, p.n, p.k);
+    }
+    rank.a = filled(a), rank.b = filled(b), rank.c = filled(c);
+    rank.scratch = AlignedBuffer(static_cast<std::size_t>(scratch));
+    std::map<BareProduct, std::shared_ptr<DnnlProduct>> best;
+    for (auto& [p, forms] : distinct) {
+      double least = INFINITY;
+      for (auto& [form, product] : forms) {
+        double seconds = INFINITY;
+        for (int i = 0; i < 3; ++i) seconds = std::min(seconds, rank.run(*product));
+        if (seconds < least) best[p] = product;
+        least = std::min(least, seconds);
+      }
+    }
+    for (const BareProduct& p : products) rank.list.push_back(best.at(p));
+  });
+}
+
+BareProducts::~BareProducts() = default;
+
+double BareProducts::run() {
+  std::vector<double> seconds(impl_->ranks.size());
+  impl_->on_all([&](Impl::RankProducts& rank) {
+    double& sum = seconds[static_cast<std::size_t>(&rank - impl_->ranks.data())];
+    for (const auto& product : rank.list) sum += rank.run(*product);
+  });
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+}
+
+}  // namespace tessera
