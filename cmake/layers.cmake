@@ -1,5 +1,5 @@
 # One precompiled header of what nearly every source includes; sources still name each header that they use (clang-tidy runs
-# without it). Compiled for lang and used by the layers above it, and again where the flags differ: exec (OpenMP), programs (-fPIE).
+# without it). Compiled for lang and used by the layers above it, and again where the flags differ: exec (oneDNN's OpenMP), programs (-fPIE).
 set(TESSERA_PCH <algorithm> <array> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <optional> <set> <span> <sstream>
   <string> <string_view> <unordered_map> <vector> <fmt/format.h> <fmt/ranges.h>)
 

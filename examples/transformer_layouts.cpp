@@ -69,8 +69,8 @@ int main() {
         "mesh %s  layout %s\n  collectives: %s\n  bytes per axis: %s\n  stored per rank: %lld bytes\n  "
         "losses: %.6f -> %.6f\n",
         *mesh ? mesh : "(one rank)", *layout ? layout : "(none)", counted(cost.count).c_str(),
-        counted(cost.bytes_per_axis).c_str(), static_cast<long long>(cost.parameter_bytes + cost.slot_bytes),
-        losses.front(), losses.back());
+        counted(cost.bytes_per_axis).c_str(), static_cast<long long>(cost.variable_bytes), losses.front(),
+        losses.back());
     if (first == 0) first = losses.front(), last = losses.back();
     worst = std::max({worst, std::abs(losses.front() / first - 1), std::abs(losses.back() / last - 1) / 100});
   }

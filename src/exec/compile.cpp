@@ -81,7 +81,7 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   return static_cast<int>(core->programs.size()) - 1;
 }
 
-// On a rank's thread, because kernels look at its OpenMP width when they say what scratch they need.
+// On a rank's thread, as kernels expect.
 void Session::Impl::make_plan(CompiledProgram& compiled) {
   const bool in_place =
       !compiled.pinned && !options.lower.pin_all && options.lower.without.count("in_place") == 0;

@@ -1,8 +1,6 @@
 // Persistent rank threads.
 #include "exec/rank_pool.h"
 
-#include <omp.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -10,6 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "exec/team.h"
 
 namespace tessera {
 
@@ -29,7 +28,8 @@ namespace {
 
 template <class Shared>
 void work(const std::shared_ptr<Shared>& shared, int rank) {
-  omp_set_num_threads(shared->threads);
+  Team team(shared->threads);
+  const Team::Use use(team);
   std::uint64_t seen = 0;
   while (true) {
     RankPool::Job job;

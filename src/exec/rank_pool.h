@@ -9,7 +9,7 @@ namespace tessera {
 
 class RankPool {
  public:
-  // Each thread sets its own OpenMP width to `threads`.
+  // Each rank has a team of `threads`, itself one of them.
   RankPool(int ranks, int threads);
   // Joins the threads, except those that are still inside an abandoned job.
   ~RankPool();

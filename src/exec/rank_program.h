@@ -1,8 +1,7 @@
 // A program made ready for one rank: local views, kernels, copies and collectives resolved once, so that a
 // run is one flat loop that allocates nothing.
 //
-// prepare() runs on the rank's thread (kernels look at its OpenMP width), one rank at a time; run() on the
-// rank's thread.
+// prepare() runs on the rank's thread, one rank at a time; run() on the same.
 #pragma once
 
 #include <functional>
@@ -50,7 +49,7 @@ struct TraceEvent {
 
 class RankProgram {
  public:
-  // References are kept. `threads` is the OpenMP width of the rank.
+  // References are kept. `threads` is the size of the rank's team.
   RankProgram(const Program& program, const MemoryPlan& plan, Communicator& communicator, LocalRanks& local,
               Store::Impl& store, int threads);
 

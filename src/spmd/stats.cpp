@@ -45,6 +45,11 @@ ProgramStats stats(const Program& program) {
     result.bytes_per_axis[axes] += c.bytes;
     result.collective_bytes += c.bytes;
   }
+  for (const ProgramValue& value : program.values) {
+    if (value.kind != ProgramValue::Kind::Variable) continue;
+    result.variable_bytes += largest_elements(program.mesh, value.type.shape, value.placement) *
+                             static_cast<std::int64_t>(size_of(value.type.dtype));
+  }
   return result;
 }
 

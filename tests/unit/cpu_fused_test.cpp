@@ -43,6 +43,8 @@ std::vector<Array> run_loop(const ScalarCode& code, std::vector<Array> in, const
   std::vector<void*> from, to;
   for (Array& x : in) from.push_back(x.data.data());
   for (Array& x : out) to.push_back(x.data.data());
+  Team team(threads);
+  const Team::Use use(team);
   FusedLoop(spec_of(code, in, out, threads)).run(from.data(), to.data());
   return out;
 }

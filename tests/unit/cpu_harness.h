@@ -11,6 +11,7 @@
 
 #include "base/aligned_buffer.h"
 #include "exec/cpu/kernels.h"
+#include "exec/team.h"
 #include "support/array.h"
 #include "support/evaluate.h"
 #include "tessera/error.h"
@@ -72,6 +73,8 @@ inline std::vector<Array> run_fast(const Call& call, const std::vector<Array>& i
       static_cast<std::size_t>(kernel->workspace ? kernel->workspace(call, call.in, call.out, threads) : 0);
   AlignedBuffer scratch(bytes + kGuard);
   std::fill_n(scratch.data(), bytes + kGuard, std::byte{0xa5});
+  Team team(threads);
+  const Team::Use use(team);
   for (int repeat = 0; repeat < 2; ++repeat) {  // a second run finds used scratch memory
     prepared(KernelContext{call, in_views, out_views, random.seed, random.step, &random.key}, scratch.data());
   }

@@ -18,6 +18,8 @@ void expect_same_mask(const Array& x, const Box& box, const Strings& noise, int 
   const CpuKernel* kernel = find_kernel("dropout");
   const KernelSite site{call, in, outs, threads};
   ASSERT_TRUE(kernel->supports(site));
+  Team team(threads);
+  const Team::Use use(team);
   kernel->prepare(site)(KernelContext{call, in, outs, random.seed, random.step, &random.key}, nullptr);
   EXPECT_TRUE(same_bits(out, part_of(whole, box)))
       << to_string(x.type) << to_string(box) << " threads " << threads;

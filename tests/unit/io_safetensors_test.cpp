@@ -97,13 +97,14 @@ TEST_F(Safetensors, BytesOfASmallFile) {
   writer.write("w", Box{{0, 0}, {1, 2}}, w);
   writer.close();
   const std::string bytes = read_text(real_vfs(), folder_ / "s", 1000);
-  const std::string json = R"({"w":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
-                           R"("b":{"dtype":"BOOL","shape":[2],"data_offsets":[8,10]}})";
-  EXPECT_EQ(bytes.substr(8, json.size()), json);
+  const std::string header = R"({"w":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+                             R"("b":{"dtype":"BOOL","shape":[2],"data_offsets":[8,10]}})";
+  EXPECT_EQ(bytes.substr(8, header.size()), header);
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
   EXPECT_EQ((8 + length) % 64, 0u);
-  EXPECT_EQ(bytes.substr(8 + json.size(), length - json.size()), std::string(length - json.size(), ' '));
+  EXPECT_EQ(bytes.substr(8 + header.size(), length - header.size()),
+            std::string(length - header.size(), ' '));
   EXPECT_EQ(bytes.substr(8 + length), std::string("\0\0\x80\x3f\0\0\0\xc0\1\0", 10));
 }
 

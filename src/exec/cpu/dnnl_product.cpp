@@ -8,6 +8,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "exec/team.h"
+
 namespace tessera {
 namespace {
 
@@ -23,17 +25,45 @@ std::mutex& creation_lock() {
   return instance;
 }
 
-// The OpenMP width of the calling thread while it lives: oneDNN plans for the width that it finds.
-class Width {
- public:
-  explicit Width(int threads) : old_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-  ~Width() { omp_set_num_threads(old_); }
-  Width(const Width&) = delete;
-  Width& operator=(const Width&) = delete;
+// oneDNN plans and runs for the OpenMP width that it finds on the calling thread. Ours is always 1: a rank's
+// own team does the pieces, and no OpenMP helper spins beside it.
+void one_openmp_thread() {
+  if (omp_get_max_threads() != 1) omp_set_num_threads(1);
+}
 
- private:
-  int old_;
+// A part of a contraction and where it begins in each tensor, in elements.
+struct Part {
+  Contraction contraction;
+  std::int64_t a = 0, b = 0, c = 0;
 };
+
+// Cuts one dimension of the output into a part per thread: one of the batch that has enough, else the longest
+// of all. (A packed b belongs to all parts: then only rows.)
+std::vector<Part> split(const Contraction& whole, int threads, bool rows_only) {
+  std::vector<Part> parts{{whole}};
+  const auto dim_in = [rows_only](Contraction& c, int threads_wanted) -> ContractionDim* {
+    ContractionDim* longest = nullptr;
+    for (ContractionDims* dims : {&c.batch, &c.m, &c.n}) {
+      if (rows_only && dims != &c.m) continue;
+      for (ContractionDim& dim : *dims) {
+        if (dims == &c.batch && dim.count >= threads_wanted && dim.count % threads_wanted == 0) return &dim;
+        if (longest == nullptr || dim.count > longest->count) longest = &dim;
+      }
+    }
+    return longest;
+  };
+  const ContractionDim* cut = dim_in(parts[0].contraction, threads);
+  if (cut == nullptr || cut->count < threads || threads == 1) return parts;
+  const ContractionDim full = *cut;
+  parts.assign(static_cast<std::size_t>(threads), {whole});
+  for (int t = 0; t < threads; ++t) {
+    Part& part = parts[static_cast<std::size_t>(t)];
+    const std::int64_t begin = full.count * t / threads, end = full.count * (t + 1) / threads;
+    dim_in(part.contraction, threads)->count = end - begin;
+    part.a = begin * full.a, part.b = begin * full.b, part.c = begin * full.c;
+  }
+  return parts;
+}
 
 struct Operand {
   dnnl::memory::dims dims, strides;
@@ -88,10 +118,46 @@ dnnl::matmul::primitive_desc primitive_for(const dnnl::memory::desc& a, const dn
 }  // namespace
 
 struct DnnlProduct::Impl {
-  dnnl::stream stream{engine()};
-  dnnl::matmul primitive;
-  dnnl::memory a, b, c, scratch;
-  std::unordered_map<int, dnnl::memory> arguments;
+  struct Piece {
+    dnnl::stream stream{engine()};
+    dnnl::matmul primitive;
+    dnnl::memory a, b, c, scratch;
+    std::unordered_map<int, dnnl::memory> arguments;
+    std::int64_t a_at = 0, b_at = 0, c_at = 0, scratch_at = 0;  // bytes
+  };
+  std::vector<Piece> pieces;
+  std::int64_t scratch_bytes = 0;
+
+  // False when there is no implementation that needs no copy.
+  bool add(const Part& part, DType dtype, Form form) {
+    Operand a, b, c;
+    if (!describe(part.contraction, a, b, c)) return false;
+    const auto type = dtype == DType::BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+    const auto weights =
+        form == Form::Plain ? b.desc(type) : dnnl::memory::desc(b.dims, type, dnnl::memory::format_tag::any);
+    const auto plan = primitive_for(a.desc(type), weights, c.desc(type));
+    if (std::string_view(plan.impl_info_str()).starts_with("ref")) return false;
+    Piece piece;
+    piece.primitive = dnnl::matmul(plan);
+    piece.a = dnnl::memory(plan.src_desc(), engine(), nullptr);
+    piece.b = dnnl::memory(plan.weights_desc(), engine(), nullptr);
+    piece.c = dnnl::memory(plan.dst_desc(), engine(), nullptr);
+    piece.scratch = dnnl::memory(plan.scratchpad_desc(), engine(), nullptr);
+    piece.arguments = {{DNNL_ARG_SRC, piece.a},
+                       {DNNL_ARG_WEIGHTS, piece.b},
+                       {DNNL_ARG_DST, piece.c},
+                       {DNNL_ARG_SCRATCHPAD, piece.scratch}};
+    const auto width = static_cast<std::int64_t>(tessera::size_of(dtype));
+    piece.a_at = part.a * width, piece.b_at = part.b * width, piece.c_at = part.c * width;
+    piece.scratch_at = scratch_bytes;
+    scratch_bytes += (static_cast<std::int64_t>(plan.scratchpad_desc().get_size()) + 63) / 64 * 64;
+    pieces.push_back(std::move(piece));
+    return true;
+  }
+
+  static void* at(const void* data, std::int64_t bytes) {
+    return const_cast<char*>(static_cast<const char*>(data)) + bytes;
+  }
 };
 
 DnnlProduct::DnnlProduct(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -108,29 +174,13 @@ bool DnnlProduct::preferred(DType dtype) {
 
 std::unique_ptr<DnnlProduct> DnnlProduct::make(const Contraction& contraction, int threads,
                                                std::int64_t scratch_limit, Form form) {
-  Operand a, b, c;
-  if (!describe(contraction, a, b, c)) return nullptr;
-  const auto type =
-      contraction.dtype == DType::BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
   const std::lock_guard lock(creation_lock());
-  const Width width(threads);
+  one_openmp_thread();
   try {
-    const auto weights =
-        form == Form::Plain ? b.desc(type) : dnnl::memory::desc(b.dims, type, dnnl::memory::format_tag::any);
-    const auto plan = primitive_for(a.desc(type), weights, c.desc(type));
-    const auto scratch = plan.scratchpad_desc();
-    if (std::string_view(plan.impl_info_str()).starts_with("ref")) return nullptr;
-    if (static_cast<std::int64_t>(scratch.get_size()) > scratch_limit) return nullptr;
     auto impl = std::make_unique<Impl>();
-    impl->primitive = dnnl::matmul(plan);
-    impl->a = dnnl::memory(plan.src_desc(), engine(), nullptr);
-    impl->b = dnnl::memory(plan.weights_desc(), engine(), nullptr);
-    impl->c = dnnl::memory(plan.dst_desc(), engine(), nullptr);
-    impl->scratch = dnnl::memory(scratch, engine(), nullptr);
-    impl->arguments = {{DNNL_ARG_SRC, impl->a},
-                       {DNNL_ARG_WEIGHTS, impl->b},
-                       {DNNL_ARG_DST, impl->c},
-                       {DNNL_ARG_SCRATCHPAD, impl->scratch}};
+    for (const Part& part : split(contraction, threads, form == Form::Packed))
+      if (!impl->add(part, contraction.dtype, form)) return nullptr;
+    if (impl->scratch_bytes > scratch_limit) return nullptr;
     return std::unique_ptr<DnnlProduct>(new DnnlProduct(std::move(impl)));
   } catch (const dnnl::error&) {
     return nullptr;  // no implementation for these strides and types on this machine
@@ -138,19 +188,24 @@ std::unique_ptr<DnnlProduct> DnnlProduct::make(const Contraction& contraction, i
 }
 
 std::int64_t DnnlProduct::weight_bytes() const {
-  return static_cast<std::int64_t>(impl_->b.get_desc().get_size());
+  const Impl::Piece& last = impl_->pieces.back();
+  return last.b_at + static_cast<std::int64_t>(last.b.get_desc().get_size());
 }
 
 std::int64_t DnnlProduct::scratch_bytes() const {
-  return static_cast<std::int64_t>(impl_->scratch.get_desc().get_size());
+  return impl_->scratch_bytes;
 }
 
 void DnnlProduct::run(const void* a, const void* b, void* c, void* scratch) {
-  impl_->a.set_data_handle(const_cast<void*>(a));
-  impl_->b.set_data_handle(const_cast<void*>(b));
-  impl_->c.set_data_handle(c);
-  impl_->scratch.set_data_handle(scratch);
-  impl_->primitive.execute(impl_->stream, impl_->arguments);
+  for_each_part(static_cast<int>(impl_->pieces.size()), [&](int part) {
+    Impl::Piece& piece = impl_->pieces[static_cast<std::size_t>(part)];
+    one_openmp_thread();
+    piece.a.set_data_handle(Impl::at(a, piece.a_at));
+    piece.b.set_data_handle(Impl::at(b, piece.b_at));
+    piece.c.set_data_handle(Impl::at(c, piece.c_at));
+    piece.scratch.set_data_handle(Impl::at(scratch, piece.scratch_at));
+    piece.primitive.execute(piece.stream, piece.arguments);
+  });
 }
 
 }  // namespace tessera

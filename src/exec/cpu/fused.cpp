@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "exec/cpu/fused_code.h"
+#include "exec/team.h"
 
 namespace tessera {
 namespace {
@@ -460,8 +461,8 @@ void FusedLoop::Impl::run_range(void* const* in, void* const* out, std::int64_t 
 
 void FusedLoop::Impl::run(void* const* in, void* const* out) const {
   if (threads_ == 1 || rows_ * length_ < kWorthThreads) return run_range(in, out, 0, pieces_);
-#pragma omp parallel for schedule(static) num_threads(threads_)
-  for (int t = 0; t < threads_; ++t) run_range(in, out, pieces_ * t / threads_, pieces_ * (t + 1) / threads_);
+  for_each_part(threads_,
+                [&](int t) { run_range(in, out, pieces_ * t / threads_, pieces_ * (t + 1) / threads_); });
 }
 
 FusedLoop::FusedLoop(const FusedSpec& spec) : impl_(std::make_unique<Impl>(spec)) {}

@@ -2,7 +2,7 @@
 // chain of ops costs one pass over memory. Used for Fused steps, and for Run steps of ops that have scalar
 // code and no kernel of their own.
 //
-// Threads: construct from one thread at a time; run() from one thread, which may use its OpenMP width.
+// Threads: construct from one thread at a time; run() from one thread, which may use its team.
 #pragma once
 
 #include <cstdint>

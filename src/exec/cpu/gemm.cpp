@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "exec/cpu/simd.h"
+#include "exec/team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/gemm.cpp"
@@ -390,7 +391,6 @@ void gemm_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace,
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <omp.h>
 
 namespace tessera {
 
@@ -433,14 +433,11 @@ void gemm(const GemmPlan& plan, const void* a, const void* b, void* c, void* wor
     HWY_DYNAMIC_DISPATCH(gemm_range)(plan, blocks, scratch, a, at[0], b, at[1], c, at[2], range);
   };
   const std::int64_t items = batches * parts;
-  if (plan.threads == 1) {
-    for (std::int64_t i = 0; i < items; ++i) work(i, workspace);
-    return;
-  }
-#pragma omp parallel for schedule(static) num_threads(plan.threads)
-  for (std::int64_t i = 0; i < items; ++i) {
-    work(i, static_cast<char*>(workspace) + omp_get_thread_num() * blocks.bytes());
-  }
+  for_each_part(plan.threads, [&](int part) {
+    char* scratch = static_cast<char*>(workspace) + part * blocks.bytes();
+    for (std::int64_t i = items * part / plan.threads; i < items * (part + 1) / plan.threads; ++i)
+      work(i, scratch);
+  });
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 // then runs once per step and must not allocate.
 //
 // Threads: prepare is called from one thread at a time. A callable belongs to one rank: it is called from
-// that rank's thread, whose OpenMP width is KernelSite::threads.
+// that rank's thread, whose team has KernelSite::threads threads.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 
 #include "exec/cpu/contraction.h"
 #include "exec/cpu/simd.h"
+#include "exec/team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/row_product.cpp"
@@ -195,12 +196,10 @@ RowProduct::RowProduct(const Contraction& contraction, int threads) : threads_(t
 }
 
 void RowProduct::run(const void* a, const void* b, void* c) const {
-  if (threads_ == 1) return HWY_DYNAMIC_DISPATCH(row_product)(plan_, a, b, c, 0, plan_.rows);
-#pragma omp parallel for schedule(static) num_threads(threads_)
-  for (int part = 0; part < threads_; ++part) {
+  for_each_part(threads_, [&](int part) {
     const std::int64_t begin = plan_.rows * part / threads_, end = plan_.rows * (part + 1) / threads_;
     if (begin < end) HWY_DYNAMIC_DISPATCH(row_product)(plan_, a, b, c, begin, end);
-  }
+  });
 }
 
 }  // namespace tessera

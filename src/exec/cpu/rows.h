@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "exec/cpu/kernels.h"
+#include "exec/team.h"
 
 namespace tessera {
 
@@ -13,12 +14,10 @@ enum class RowOp : std::uint8_t { Softmax, LogSoftmax, SoftmaxGrad, LogSumExp };
 // Calls f(first row, end, part) with the rows cut into one part per thread.
 template <class F>
 void over_rows(std::int64_t rows, int threads, F f) {
-  if (threads == 1) return f(std::int64_t{0}, rows, 0);
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (int part = 0; part < threads; ++part) {
+  for_each_part(threads, [&](int part) {
     const std::int64_t begin = rows * part / threads, end = rows * (part + 1) / threads;
     if (begin < end) f(begin, end, part);
-  }
+  });
 }
 
 inline bool is_half_or_single(DType type) {
