@@ -47,7 +47,7 @@ if [ "$full" = 1 ]; then
   # libdnnl and libgomp are not instrumented: what they keep until exit is not ours.
   export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   ctest --test-dir build/asan --output-on-failure -j "$(nproc)" -R '^(unit|ops|golden|error)$'
-  OMP_WAIT_POLICY=passive build/asan/tests/tessera_train_tests --gtest_brief=1 --gtest_filter='-*EveryMesh*:Kill*'
+  build/asan/tests/tessera_train_tests --gtest_brief=1 --gtest_filter='-*EveryMesh*:Kill*'
   # One op in eight of the matrix, simulated; the unit tests run every op on threads of [2,2] and [4,2].
   GTEST_TOTAL_SHARDS=8 GTEST_SHARD_INDEX=3 build/asan/tests/tessera_layouts_tests --gtest_brief=1 --gtest_filter='*Matrix*'
 

@@ -154,6 +154,10 @@ std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shap
 std::string to_string(const Program& program);
 std::string program_json(const Program& program, const MemoryPlan* plan);
 
+// A value on the rank that holds the largest part of each dimension, and a Run step's call with such types.
+Type largest_local(const Program& program, int id);
+Call largest_call(const Program& program, const Step& step);
+
 // What people and tests count.
 struct ProgramStats {
   std::map<std::string, std::int64_t> count;           // per collective kind

@@ -1,10 +1,19 @@
-// Processors that this process may run on.
+// Processors that this process may run on, and waiting on one.
 #pragma once
 
 namespace tessera {
 
-// How many cores the affinity mask (taskset, cpusets, Slurm) leaves, at least 1. Where a rank has as many
-// threads as cores divided by ranks, no core does double work.
+// How many cores the affinity mask (taskset, cpusets, Slurm) leaves, at least 1.
 int usable_cores();
+
+// Threads of each of `ranks` ranks so that no core does double work, at least 1.
+int threads_per_rank(int ranks);
+
+// Tells the core that the caller spins.
+inline void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
 
 }  // namespace tessera

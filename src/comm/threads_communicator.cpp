@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/cores.h"
 #include "comm/pieces.h"
 
 namespace tessera {
@@ -24,12 +25,6 @@ constexpr int kPosted = 1, kReduced = 2, kDone = 3;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
 }
 
 // Slice `index` of `parts` of `count` elements, cut at multiples of a cache line so that members never write

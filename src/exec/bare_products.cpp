@@ -63,29 +63,13 @@ struct BareProducts::Impl {
 
   RankPool pool;
   std::vector<RankProducts> ranks;
-
-  // Calls body(rank) on all ranks at once.
-  template <class Body>
-  void on_all(Body body) {
-    std::vector<std::exception_ptr> errors(ranks.size());
-    pool.run(
-        [&](int rank) {
-          try {
-            body(ranks[static_cast<std::size_t>(rank)]);
-          } catch (...) {
-            errors[static_cast<std::size_t>(rank)] = std::current_exception();
-          }
-        },
-        [](const std::vector<int>&) { return true; });
-    for (const std::exception_ptr& error : errors)
-      if (error != nullptr) std::rethrow_exception(error);
-  }
 };
 
 BareProducts::BareProducts(const std::vector<BareProduct>& products, int ranks, int threads_per_rank)
     : impl_(new Impl{RankPool(ranks, threads_per_rank),
                      std::vector<Impl::RankProducts>(static_cast<std::size_t>(ranks))}) {
-  impl_->on_all([&](Impl::RankProducts& rank) {
+  impl_->pool.run_all([&](int r) {
+    Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
     using Form = DnnlProduct::Form;
     std::map<BareProduct, std::map<Form, std::shared_ptr<DnnlProduct>>> distinct;
     std::int64_t a = 0, b = 0, c = 0, scratch = 0;
@@ -123,9 +107,9 @@ BareProducts::~BareProducts() = default;
 
 double BareProducts::run() {
   std::vector<double> seconds(impl_->ranks.size());
-  impl_->on_all([&](Impl::RankProducts& rank) {
-    double& sum = seconds[static_cast<std::size_t>(&rank - impl_->ranks.data())];
-    for (const auto& product : rank.list) sum += rank.run(*product);
+  impl_->pool.run_all([&](int r) {
+    Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
+    for (const auto& product : rank.list) seconds[static_cast<std::size_t>(r)] += rank.run(*product);
   });
   return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
 }

@@ -81,14 +81,11 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   return static_cast<int>(core->programs.size()) - 1;
 }
 
-// On a rank's thread, as kernels expect.
 void Session::Impl::make_plan(CompiledProgram& compiled) {
   const bool in_place =
       !compiled.pinned && !options.lower.pin_all && options.lower.without.count("in_place") == 0;
   const CpuTarget target(pool.threads(), in_place);
-  pool.run_in_turn([&](int rank) {
-    if (rank == 0) compiled.plan = plan_memory(compiled.program, target);
-  });
+  compiled.plan = plan_memory(compiled.program, target);
 }
 
 // The program's variables that the Store lacks; checks those that it has.

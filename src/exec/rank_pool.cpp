@@ -109,12 +109,10 @@ std::vector<int> RankPool::run(Job job, const std::function<bool(const std::vect
   return {};
 }
 
-void RankPool::run_in_turn(const std::function<void(int rank)>& job) {
-  std::mutex turn;
+void RankPool::run_all(const std::function<void(int rank)>& job) {
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks()));
   run(
       [&](int rank) {
-        std::lock_guard<std::mutex> lock(turn);
         try {
           job(rank);
         } catch (...) {
@@ -124,6 +122,14 @@ void RankPool::run_in_turn(const std::function<void(int rank)>& job) {
       [](const std::vector<int>&) { return true; });
   for (const std::exception_ptr& error : errors)
     if (error != nullptr) std::rethrow_exception(error);
+}
+
+void RankPool::run_in_turn(const std::function<void(int rank)>& job) {
+  std::mutex turn;
+  run_all([&](int rank) {
+    std::lock_guard<std::mutex> lock(turn);
+    job(rank);
+  });
 }
 
 }  // namespace tessera

@@ -26,6 +26,9 @@ class RankPool {
   // pointers, not references to the caller's stack.
   std::vector<int> run(Job job, const std::function<bool(const std::vector<int>& running)>& watch);
 
+  // Runs the job on every rank's thread at the same time, to its end, and rethrows the first exception.
+  void run_all(const std::function<void(int rank)>& job);
+
   // Runs the job on one rank after the other (each on its own thread), and rethrows the first exception.
   void run_in_turn(const std::function<void(int rank)>& job);
 

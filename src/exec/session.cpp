@@ -17,10 +17,6 @@
 namespace tessera {
 namespace {
 
-int threads_per_rank(int ranks) {
-  return std::max(1, usable_cores() / ranks);
-}
-
 // Watches a run from the controller's thread: ends it when a rank does not come back.
 class Watch {
  public:

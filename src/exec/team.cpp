@@ -11,12 +11,6 @@ namespace {
 
 thread_local Team* current = nullptr;
 
-void pause_core() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
 }  // namespace
 
 struct Team::Impl {

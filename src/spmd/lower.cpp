@@ -37,7 +37,7 @@ Program Lowering::run(const Graph& graph, const std::vector<Tensor>& targets) {
 // fetched and assigned is copied before (DESIGN 4.8: a run sees the values before it).
 int Lowering::lower_fetch(const Scope& scope, const Tensor& target) {
   const Node& node = scope.graph->node(target.node());
-  origin_ = {target.name(), target.name(), node.where, Region::Forward, 0};
+  origin_ = {target.name(), "", node.where, Region::Forward, 0};
   int id = scope.value.at({target.node(), target.output()});
   id = reshard(id, home(target.shape(), fmt::format("'{}'", target.name())), "it is fetched");
   const bool overwritten = std::any_of(assigns_.begin(), assigns_.end(), [&](const PendingAssign& assign) {

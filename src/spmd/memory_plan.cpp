@@ -56,13 +56,6 @@ class Planner {
     return id;
   }
 
-  Type largest_local(int id) const {
-    std::vector<Dim> dims = value(id).type.shape.dims();
-    for (std::size_t d = 0; d < dims.size(); ++d)
-      dims[d].size = largest_part(p_.mesh, value(id).placement.cuts[d], dims[d].size);
-    return {Shape(std::move(dims)), value(id).type.dtype};
-  }
-
   // Results that go straight into the variable that they are assigned to.
   void find_stored() {
     stored_in_.assign(p_.values.size(), -1);
@@ -155,7 +148,7 @@ class Planner {
         buffer_of(id) = buffer_of(base(id));
       }
       Buffer& b = buffer(buffer_of(id));
-      b.size = std::max(b.size, rounded(largest_local(id).bytes()));
+      b.size = std::max(b.size, rounded(largest_local(p_, id).bytes()));
       if (value(id).kind == ProgramValue::Kind::Feed) touch(id, 0);
     }
     for (int s = 0; s < steps; ++s) {
@@ -228,8 +221,8 @@ class Planner {
     for (std::size_t s = 0; s < p_.steps.size(); ++s) {
       const Step& step = p_.steps[s];
       std::vector<Type> in, out;
-      for (int id : step.in) in.push_back(largest_local(id));
-      for (int id : step.out) out.push_back(largest_local(id));
+      for (int id : step.in) in.push_back(largest_local(p_, id));
+      for (int id : step.out) out.push_back(largest_local(p_, id));
       const std::int64_t bytes = rounded(target_.workspace(step, in, out));
       if (bytes == 0) continue;
       workspace_of_[s] = static_cast<int>(buffers_.size());

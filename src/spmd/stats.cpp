@@ -5,7 +5,6 @@
 #include "tessera/program.h"
 
 namespace tessera {
-namespace {
 
 Type largest_local(const Program& program, int id) {
   const ProgramValue& value = program.values[static_cast<std::size_t>(id)];
@@ -15,14 +14,21 @@ Type largest_local(const Program& program, int id) {
   return {Shape(std::move(dims)), value.type.dtype};
 }
 
+Call largest_call(const Program& program, const Step& step) {
+  Call call = step.call;
+  for (std::size_t i = 0; i < step.in.size(); ++i) call.in[i] = largest_local(program, step.in[i]);
+  for (std::size_t o = 0; o < step.out.size(); ++o) call.out[o] = largest_local(program, step.out[o]);
+  return call;
+}
+
+namespace {
+
 double flops_of(const Program& program, const Step& step) {
   if (step.kind == Step::Kind::Fused) {
     return static_cast<double>(step.code.code.size()) *
            static_cast<double>(largest_local(program, step.out[0]).shape.elements());
   }
-  Call local = step.call;
-  for (std::size_t i = 0; i < step.in.size(); ++i) local.in[i] = largest_local(program, step.in[i]);
-  for (std::size_t o = 0; o < step.out.size(); ++o) local.out[o] = largest_local(program, step.out[o]);
+  const Call local = largest_call(program, step);
   if (local.op->flops != nullptr) return local.op->flops(local);
   return static_cast<double>(local.out.at(0).shape.elements());
 }

@@ -30,14 +30,6 @@ std::int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-Type largest_local(const Program& program, int id) {
-  const ProgramValue& value = program.values[static_cast<std::size_t>(id)];
-  std::vector<Dim> dims = value.type.shape.dims();
-  for (std::size_t d = 0; d < dims.size(); ++d)
-    dims[d].size = largest_part(program.mesh, value.placement.cuts[d], dims[d].size);
-  return {Shape(std::move(dims)), value.type.dtype};
-}
-
 // The contractions of programs with their local shapes, on the same ranks: every rank does its own, nothing
 // else counts.
 class Contractions {
@@ -56,7 +48,7 @@ class Contractions {
         corner = slice(corner, dim.name, 0, std::min<std::int64_t>(1, dim.size));
       corner = cast(reduce_sum(corner), DType::F32);
       sum_ = sum_.valid() ? tessera::add(sum_, corner) : corner;
-      flops_ += step.call.op->flops(local_call(program, step));
+      flops_ += step.call.op->flops(largest_call(program, step));
       if (step.in.size() == 2 && out.shape().elements() > 0)
         bare_.push_back(bare_product(inputs[0].type(), inputs[1].type(), out.type()));
     }
@@ -80,13 +72,6 @@ class Contractions {
   }
 
  private:
-  static Call local_call(const Program& program, const Step& step) {
-    Call call = step.call;
-    for (std::size_t i = 0; i < step.in.size(); ++i) call.in[i] = largest_local(program, step.in[i]);
-    for (std::size_t i = 0; i < step.out.size(); ++i) call.out[i] = largest_local(program, step.out[i]);
-    return call;
-  }
-
   // A variable of this type; the two sides of a product differ.
   Tensor operand(const Type& type, std::size_t side) {
     Tensor& known = operands_[fmt::format("{}/{}", side, to_string(type))];
@@ -124,7 +109,7 @@ class Bench {
       for (const int id : programs_.programs(shape)) own->add(model_.session().program(id));
       own->run();
       const int ranks = model_.session().mesh().ranks();
-      auto bare = std::make_unique<BareProducts>(own->bare(), ranks, std::max(1, usable_cores() / ranks));
+      auto bare = std::make_unique<BareProducts>(own->bare(), ranks, threads_per_rank(ranks));
       alone.push_back({std::move(own), std::move(bare)});
     }
     for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone[data_->batch(i).shape], nullptr);

@@ -41,25 +41,25 @@ struct Part {
 // of all. (A packed b belongs to all parts: then only rows.)
 std::vector<Part> split(const Contraction& whole, int threads, bool rows_only) {
   std::vector<Part> parts{{whole}};
-  const auto dim_in = [rows_only](Contraction& c, int threads_wanted) -> ContractionDim* {
+  const auto dim_in = [&](Contraction& c) -> ContractionDim* {
     ContractionDim* longest = nullptr;
     for (ContractionDims* dims : {&c.batch, &c.m, &c.n}) {
       if (rows_only && dims != &c.m) continue;
       for (ContractionDim& dim : *dims) {
-        if (dims == &c.batch && dim.count >= threads_wanted && dim.count % threads_wanted == 0) return &dim;
+        if (dims == &c.batch && dim.count >= threads && dim.count % threads == 0) return &dim;
         if (longest == nullptr || dim.count > longest->count) longest = &dim;
       }
     }
     return longest;
   };
-  const ContractionDim* cut = dim_in(parts[0].contraction, threads);
+  const ContractionDim* cut = dim_in(parts[0].contraction);
   if (cut == nullptr || cut->count < threads || threads == 1) return parts;
   const ContractionDim full = *cut;
   parts.assign(static_cast<std::size_t>(threads), {whole});
   for (int t = 0; t < threads; ++t) {
     Part& part = parts[static_cast<std::size_t>(t)];
     const std::int64_t begin = full.count * t / threads, end = full.count * (t + 1) / threads;
-    dim_in(part.contraction, threads)->count = end - begin;
+    dim_in(part.contraction)->count = end - begin;
     part.a = begin * full.a, part.b = begin * full.b, part.c = begin * full.c;
   }
   return parts;
