@@ -20,7 +20,8 @@ namespace tessera {
 // What splitting a dimension of an input over mesh axes means for the op.
 enum class Role : std::uint8_t {
   Map,    // each shard computes its part of the output
-  Sum,    // each shard holds a pending partial sum of the output
+  Sum,    // each shard holds a pending partial sum of the outputs that lack the dimension (an output that
+          // continues it: as Map)
   Max,    // ... partial maximum
   Min,    // ... partial minimum
   Whole,  // the op must see all of the dimension: inputs are gathered, or the op is lowered through `expand`
@@ -200,6 +201,14 @@ struct Sample {
 // ---------------------------------------------------------------------------------------------------- the
 // record
 
+// A matrix product that an op consists of: c[batch, m, n] = a[batch, m, k] b[batch, k, n].
+struct Product {
+  DType dtype = DType::F32;
+  std::int64_t batch = 1, m = 1, n = 1, k = 1;
+  double share = 1;  // of it that is computed: masks hide the rest
+  auto operator<=>(const Product&) const = default;
+};
+
 using Names = std::vector<std::string>;
 using Renames = std::vector<std::pair<std::string, std::string>>;
 
@@ -255,10 +264,14 @@ struct Op {
   // Floating-point operations of one shard (call has local types). nullptr: one per output element.
   double (*flops)(const Call&) = nullptr;
 
+  // Contractions: the matrix products of one shard (call has local types). An axis that splits nothing in
+  // them is reported as repeated work, and their own time on this machine is the floor of the op's. nullptr:
+  // none.
+  std::vector<Product> (*products)(const Call&) = nullptr;
+
   bool exact = true;  // small-integer data give the same bits on every layout
   double ulps = 4;    // otherwise: units in the last place that layouts may differ by, on values of order one
   bool random = false;  // draws from Node::key
-  bool heavy = false;   // contractions: an axis that splits nothing in it is reported as repeated work
 
   std::vector<Sample> (*samples)() = nullptr;
 };

@@ -219,9 +219,9 @@ struct BenchOptions {
 struct BenchReport {
   double step_seconds = 0;       // median
   double contraction_flops = 0;  // of a step, per rank
-  // The same contractions alone, per rank, medians interleaved with the steps: by oneDNN on dense operands,
-  // and by the program's own kernels on its own operands.
-  double contraction_seconds = 0, own_contraction_seconds = 0;
+  // The same contractions alone by oneDNN on dense operands, interleaved with the steps, and inside the steps
+  // by the program's own kernels: per rank, medians.
+  double contraction_seconds = 0, inside_contraction_seconds = 0;
   double share = 0;              // contraction_seconds / step_seconds, median of the steps
   double tokens_per_second = 0;  // real target tokens
   std::int64_t arena_bytes = 0, liveness_bound = 0;  // per rank

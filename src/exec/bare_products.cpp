@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kScratch = std::int64_t{1} << 40;  // any amount
 
-Contraction dense(const BareProduct& p, DType dtype) {
+Contraction dense(const Product& p, DType dtype) {
   Contraction c;
   c.dtype = dtype;
   if (p.batch > 1) c.batch = {{p.batch, p.m * p.k, p.k * p.n, p.m * p.n}};
@@ -26,7 +26,7 @@ Contraction dense(const BareProduct& p, DType dtype) {
   return c;
 }
 
-std::shared_ptr<DnnlProduct> make(const BareProduct& p, DnnlProduct::Form form, int threads) {
+std::shared_ptr<DnnlProduct> make(const Product& p, DnnlProduct::Form form, int threads) {
   std::unique_ptr<DnnlProduct> product = DnnlProduct::make(dense(p, p.dtype), threads, kScratch, form);
   if (product == nullptr) product = DnnlProduct::make(dense(p, DType::F32), threads, kScratch, form);
   return product;
@@ -42,17 +42,11 @@ AlignedBuffer filled(std::int64_t elements) {
 
 }  // namespace
 
-BareProduct bare_product(const Type& a, const Type& b, const Type& c) {
-  const Contraction contraction = plan_contraction(a, b, c);
-  return {contraction.dtype, size_of(contraction.batch), size_of(contraction.m), size_of(contraction.n),
-          size_of(contraction.k)};
-}
-
 struct BareProducts::Impl {
   // One rank's operands (shared by all products: only their sizes matter) and its primitives.
   struct RankProducts {
     AlignedBuffer a, b, c, scratch;
-    std::vector<std::shared_ptr<DnnlProduct>> list;
+    std::vector<std::pair<std::shared_ptr<DnnlProduct>, double>> list;  // with the share of it that counts
 
     double run(DnnlProduct& product) {
       const double begin = now();
@@ -65,15 +59,16 @@ struct BareProducts::Impl {
   std::vector<RankProducts> ranks;
 };
 
-BareProducts::BareProducts(const std::vector<BareProduct>& products, int ranks, int threads_per_rank)
+BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int threads_per_rank)
     : impl_(new Impl{RankPool(ranks, threads_per_rank),
                      std::vector<Impl::RankProducts>(static_cast<std::size_t>(ranks))}) {
   impl_->pool.run_all([&](int r) {
     Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
     using Form = DnnlProduct::Form;
-    std::map<BareProduct, std::map<Form, std::shared_ptr<DnnlProduct>>> distinct;
+    std::map<Product, std::map<Form, std::shared_ptr<DnnlProduct>>> distinct;
     std::int64_t a = 0, b = 0, c = 0, scratch = 0;
-    for (const BareProduct& p : products) {
+    for (const Product& p : products) {
+      if (p.batch * p.m * p.n * p.k == 0) continue;
       auto& forms = distinct[p];
       if (!forms.empty()) continue;
       a = std::max(a, p.batch * p.m * p.k);
@@ -89,7 +84,7 @@ BareProducts::BareProducts(const std::vector<BareProduct>& products, int ranks, 
     }
     rank.a = filled(a), rank.b = filled(b), rank.c = filled(c);
     rank.scratch = AlignedBuffer(static_cast<std::size_t>(scratch));
-    std::map<BareProduct, std::shared_ptr<DnnlProduct>> best;
+    std::map<Product, std::shared_ptr<DnnlProduct>> best;
     for (auto& [p, forms] : distinct) {
       double least = INFINITY;
       for (auto& [form, product] : forms) {
@@ -99,7 +94,8 @@ BareProducts::BareProducts(const std::vector<BareProduct>& products, int ranks, 
         least = std::min(least, seconds);
       }
     }
-    for (const BareProduct& p : products) rank.list.push_back(best.at(p));
+    for (const Product& p : products)
+      if (best.count(p) != 0) rank.list.emplace_back(best.at(p), p.share);
   });
 }
 
@@ -109,7 +105,8 @@ double BareProducts::run() {
   std::vector<double> seconds(impl_->ranks.size());
   impl_->pool.run_all([&](int r) {
     Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
-    for (const auto& product : rank.list) seconds[static_cast<std::size_t>(r)] += rank.run(*product);
+    for (const auto& [product, share] : rank.list)
+      seconds[static_cast<std::size_t>(r)] += share * rank.run(*product);
   });
   return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
 }

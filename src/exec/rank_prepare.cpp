@@ -138,7 +138,7 @@ void RankProgram::prepare_views(Prepared& p) {
 void RankProgram::prepare_run(Prepared& p) {
   if (all_empty(p.out)) return;
   const Call& call = p.step->call;
-  p.heavy = call.op->heavy;
+  p.heavy = call.op->products != nullptr;
   if (p.heavy && call.op->flops != nullptr) {
     Call local = call;
     for (std::size_t i = 0; i < p.in.size(); ++i) local.in[i].shape = p.in[i].shape;

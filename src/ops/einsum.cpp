@@ -74,6 +74,24 @@ double flops_einsum(const Call& call) {
   return 2.0 * static_cast<double>(broadcast_shape(call.in[0].shape, call.in[1].shape).elements());
 }
 
+// Dimensions of both inputs and of the output are the batch; a summed one counts to k, also where one input
+// has it alone.
+std::vector<Product> products_einsum(const Call& call) {
+  const Shape &a = call.in[0].shape, &b = call.in[1].shape;
+  const Strings& output = call.attrs.texts("output");
+  Product product{.dtype = call.in[0].dtype};
+  for (const Dim& dim : broadcast_shape(a, b)) {
+    std::int64_t& size = !contains(output, dim.name)          ? product.k
+                         : a.has(dim.name) && b.has(dim.name) ? product.batch
+                         : a.has(dim.name)                    ? product.m
+                                                              : product.n;
+    size *= dim.size;
+  }
+  // Rows of the result are rows of memory.
+  if (!output.empty() && !b.has(output.back())) std::swap(product.m, product.n);
+  return {product};
+}
+
 std::vector<Sample> einsum_samples() {
   const auto one = [](const char* a, const char* b, const Strings& output) {
     return Sample{.in = {a, b}, .attrs = {{"output", output}}};
@@ -211,7 +229,7 @@ constinit const Op kEinsum{
     .grad = grad_einsum,
     .kernel = kernel_einsum,
     .flops = flops_einsum,
-    .heavy = true,
+    .products = products_einsum,
     .samples = einsum_samples,
 };
 

@@ -233,7 +233,7 @@ std::vector<int> Lowering::expand_op(const Call& call, const std::vector<int>& i
 std::optional<std::vector<int>> Lowering::delayed_axes(const Scope& scope, const Node& node, const Call& call,
                                                        const std::vector<int>& inputs, const OpCuts& cuts,
                                                        std::vector<bool>& delayed) const {
-  if (!enabled("delay") || call.op->linear == nullptr || call.op->heavy) return std::nullopt;
+  if (!enabled("delay") || call.op->linear == nullptr || call.op->products != nullptr) return std::nullopt;
   std::vector<int> pending;
   std::size_t candidates = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -275,6 +275,8 @@ Placement Lowering::output_placement(const Call& call, int output, const OpCuts&
                                      const std::vector<int>& delayed) const {
   const Shape& shape = call.out[static_cast<std::size_t>(output)].shape;
   Placement placement = replicated(mesh_, shape);
+  const Names resized = call.op->resized != nullptr ? call.op->resized(call) : Names{};
+  Names kept;  // input dimensions that this output continues
   for (std::size_t d = 0; d < shape.count(); ++d) {
     std::string source = continued_from(call, shape[d]);
     if (source.empty()) {
@@ -285,12 +287,14 @@ Placement Lowering::output_placement(const Call& call, int output, const OpCuts&
     auto it = cuts.cut.find(source);
     if (it == cuts.cut.end()) continue;  // Whole
     placement.cuts[d] = it->second;
+    if (!contains(resized, source)) kept.push_back(source);
     if (source != shape[d].name) placement.cuts[d].grain = 1;
   }
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     for (const Dim& dim : call.in[i].shape) {
       Role role = role_of(call, static_cast<int>(i), dim.name);
-      if (role != Role::Sum && role != Role::Max && role != Role::Min) continue;
+      const bool partial = role == Role::Sum || role == Role::Max || role == Role::Min;
+      if (!partial || contains(kept, dim.name)) continue;
       Reduction reduction = role == Role::Sum   ? Reduction::Sum
                             : role == Role::Max ? Reduction::Max
                                                 : Reduction::Min;
@@ -314,7 +318,7 @@ std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& in
     step.out.push_back(new_value({.name = name, .type = call.out[o], .placement = outputs[o]}));
   }
   std::vector<int> out = step.out;
-  if (call.op->heavy) count_repeated_work(call, inputs, outputs);
+  if (call.op->products != nullptr) count_repeated_work(call, inputs, outputs);
   emit(std::move(step));
   return out;
 }

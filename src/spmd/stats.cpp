@@ -41,7 +41,8 @@ ProgramStats stats(const Program& program) {
     if (step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused) {
       double flops = flops_of(program, step);
       result.flops += flops;
-      if (step.kind == Step::Kind::Run && step.call.op->heavy) result.contraction_flops += flops;
+      if (step.kind == Step::Kind::Run && step.call.op->products != nullptr)
+        result.contraction_flops += flops;
     }
     if (step.kind != Step::Kind::Start) continue;
     const Collective& c = step.collective;

@@ -30,67 +30,16 @@ std::int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// The contractions of programs with their local shapes, on the same ranks: every rank does its own, nothing
-// else counts.
-class Contractions {
- public:
-  explicit Contractions(const Mesh& mesh) : mesh_(mesh) {}
-
-  // Adds the contractions of one program of the step.
-  void add(const Program& program) {
-    for (const Step& step : program.steps) {
-      if (step.kind != Step::Kind::Run || !step.call.op->heavy) continue;
-      Tensors inputs;
-      for (const int id : step.in) inputs.push_back(operand(largest_local(program, id), inputs.size()));
-      const Tensor out = graph_.add(*step.call.op, inputs, step.call.attrs, step.where).front();
-      Tensor corner = out;
-      for (const Dim& dim : out.shape())
-        corner = slice(corner, dim.name, 0, std::min<std::int64_t>(1, dim.size));
-      corner = cast(reduce_sum(corner), DType::F32);
-      sum_ = sum_.valid() ? tessera::add(sum_, corner) : corner;
-      flops_ += step.call.op->flops(largest_call(program, step));
-      if (step.in.size() == 2 && out.shape().elements() > 0)
-        bare_.push_back(bare_product(inputs[0].type(), inputs[1].type(), out.type()));
+// The matrix products that one program of the step consists of, on the rank with the largest parts.
+void add_products(const Program& program, std::vector<Product>& products, double& flops) {
+  for (const Step& step : program.steps) {
+    if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) continue;
+    for (const Product& p : step.call.op->products(largest_call(program, step))) {
+      products.push_back(p);
+      flops += 2 * p.share * static_cast<double>(p.batch * p.m * p.n * p.k);
     }
   }
-
-  double flops() const { return flops_; }
-  const std::vector<BareProduct>& bare() const { return bare_; }
-
-  // Seconds in contractions by the program's own kernels, mean over the ranks.
-  double run() {
-    if (!sum_.valid()) return 0;
-    if (session_ == nullptr) {
-      SessionOptions options;
-      options.lower.without = {"cse"};  // equal shapes are not equal work
-      session_ = std::make_unique<Session>(graph_, mesh_, Layout{}, options);
-      program_ = session_->compile({sum_});
-    }
-    session_->reset_stats();
-    session_->run(program_);
-    return session_->stats().contraction_seconds;
-  }
-
- private:
-  // A variable of this type; the two sides of a product differ.
-  Tensor operand(const Type& type, std::size_t side) {
-    Tensor& known = operands_[fmt::format("{}/{}", side, to_string(type))];
-    if (!known.valid()) {
-      known = graph_.variable(VariableKind::State, fmt::format("operand_{}", operands_.size()), type,
-                              Initializer::normal(1));
-    }
-    return known;
-  }
-
-  Mesh mesh_;
-  Graph graph_;
-  std::map<std::string, Tensor> operands_;
-  Tensor sum_;
-  double flops_ = 0;
-  std::vector<BareProduct> bare_;
-  std::unique_ptr<Session> session_;
-  int program_ = -1;
-};
+}
 
 class Bench {
  public:
@@ -105,12 +54,12 @@ class Bench {
     // All shapes are compiled, and their memory is touched, before anything is measured.
     std::vector<Alone> alone;
     for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
-      auto own = std::make_unique<Contractions>(model_.session().mesh());
-      for (const int id : programs_.programs(shape)) own->add(model_.session().program(id));
-      own->run();
+      std::vector<Product> products;
+      double flops = 0;
+      for (const int id : programs_.programs(shape))
+        add_products(model_.session().program(id), products, flops);
       const int ranks = model_.session().mesh().ranks();
-      auto bare = std::make_unique<BareProducts>(own->bare(), ranks, threads_per_rank(ranks));
-      alone.push_back({std::move(own), std::move(bare)});
+      alone.push_back({std::make_unique<BareProducts>(products, ranks, threads_per_rank(ranks)), flops});
     }
     for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone[data_->batch(i).shape], nullptr);
     const std::int64_t before = resident_bytes();
@@ -126,11 +75,11 @@ class Bench {
 
  private:
   struct Alone {
-    std::unique_ptr<Contractions> own;
-    std::unique_ptr<BareProducts> bare;
+    std::unique_ptr<BareProducts> products;
+    double flops = 0;
   };
   struct Times {
-    std::vector<double> steps, bare, own, shares;
+    std::vector<double> steps, bare, inside, shares;
     double flops = 0, seconds = 0;
     std::int64_t tokens = 0;
   };
@@ -141,19 +90,21 @@ class Bench {
     const Config& config = model_.config();
     const double rate =
         config.optimizer.schedule.at(static_cast<double>(i), static_cast<double>(config.train.steps));
+    model_.session().reset_stats();
     programs_.run(batch, rate, i);
+    const double inside = model_.session().stats().contraction_seconds;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    const double bare = alone.bare->run(), own = alone.own->run();
+    const double bare = alone.products->run();
     if (options_.note)
       options_.note(
-          fmt::format("step {}: {:.4f} s, contractions alone {:.4f} s by oneDNN, {:.4f} s by own kernels", i,
-                      seconds, bare, own));
+          fmt::format("step {}: {:.4f} s, {:.4f} s of them in contractions; these alone by oneDNN {:.4f} s",
+                      i, seconds, inside, bare));
     if (times == nullptr) return;
     times->steps.push_back(seconds);
     times->bare.push_back(bare);
-    times->own.push_back(own);
+    times->inside.push_back(inside);
     times->shares.push_back(bare / seconds);
-    times->flops += alone.own->flops();
+    times->flops += alone.flops;
     times->seconds += seconds;
     times->tokens += batch.tokens;
   }
@@ -162,7 +113,7 @@ class Bench {
     BenchReport report;
     report.step_seconds = median(times.steps);
     report.contraction_seconds = median(times.bare);
-    report.own_contraction_seconds = median(times.own);
+    report.inside_contraction_seconds = median(times.inside);
     report.share = median(times.shares);
     report.contraction_flops = times.flops / static_cast<double>(std::max<std::int64_t>(1, options_.steps));
     report.tokens_per_second = times.seconds > 0 ? static_cast<double>(times.tokens) / times.seconds : 0;
@@ -195,17 +146,14 @@ std::string to_string(const BenchReport& r) {
   return fmt::format(
       "batches          {} (sentences x source+target)\n"
       "step             {:.4f} s (median), {:.0f} tokens/s\n"
-      "contractions     {:.3f} Gflop a rank and step; alone by oneDNN {:.4f} s ({:.1f} Gflop/s a rank), by "
-      "own kernels "
-      "{:.4f} s ({:.1f} Gflop/s)\n"
-      "share            {:.1f} % of the step's time is what its contractions take alone (oneDNN); own "
-      "kernels {:.1f} %\n"
+      "contractions     {:.3f} Gflop a rank and step; alone by oneDNN {:.4f} s ({:.1f} Gflop/s a rank), in "
+      "the step {:.4f} s ({:.1f} Gflop/s)\n"
+      "share            {:.1f} % of the step's time is what its contractions take alone (oneDNN)\n"
       "arena            {:.1f} MiB a rank, least possible {:.1f} MiB (ratio {:.3f})\n"
       "resident growth  {:.1f} MiB over the measured steps",
       r.shape, r.step_seconds, r.tokens_per_second, r.contraction_flops / 1e9, r.contraction_seconds,
-      rate(r.contraction_seconds), r.own_contraction_seconds, rate(r.own_contraction_seconds), 100 * r.share,
-      100 * r.own_contraction_seconds / r.step_seconds, static_cast<double>(r.arena_bytes) / kMiB,
-      static_cast<double>(r.liveness_bound) / kMiB,
+      rate(r.contraction_seconds), r.inside_contraction_seconds, rate(r.inside_contraction_seconds),
+      100 * r.share, static_cast<double>(r.arena_bytes) / kMiB, static_cast<double>(r.liveness_bound) / kMiB,
       static_cast<double>(r.arena_bytes) / static_cast<double>(r.liveness_bound),
       static_cast<double>(r.rss_growth_bytes) / kMiB);
 }
