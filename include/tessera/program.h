@@ -95,16 +95,23 @@ class Target {
   virtual bool in_place(const Step& step, int in, int out) const = 0;
 };
 
+// A pass that can be left out. Results do not depend on it, speed and memory do.
+struct Pass {
+  const char* name;
+  const char* doc;  // what it does
+};
+const std::vector<Pass>& passes();
+void check_passes(const std::set<std::string>& names);  // throws UserError with the nearest name
+
 struct LowerOptions {
-  // Passes to leave out, by name: "delay" (pending sums flow through linear ops), "reduce_scatter", "fuse",
-  // "early_update", "in_place" (Session only), "views". Results do not depend on them.
-  std::set<std::string> without;
+  std::set<std::string> without;  // passes to leave out, by name ("in_place" is the Session's)
   std::map<std::string, Placement>
       accumulators;      // where accumulators already live; lower() adds those it decides
   bool pin_all = false;  // keep every value separate and alive (inspection, NaN naming)
 };
 
-// Lowers what `targets` (tensors to fetch, and assignments) need. Throws UserError on an illegal layout.
+// Lowers what `targets` (tensors to fetch, and assignments) need. Throws UserError on an illegal layout or an
+// unknown pass.
 Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh& mesh, const Layout& layout,
               LowerOptions& options);
 

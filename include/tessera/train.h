@@ -233,4 +233,18 @@ struct BenchReport {
 BenchReport bench(const Config& config, const BenchOptions& options = {});
 std::string to_string(const BenchReport& report);
 
+// What a pass brings. Per rank; collectives and bytes are means over the steps, whose shapes differ.
+struct PassReport {
+  std::string pass = {};    // that is left out; "": none is
+  double step_seconds = 0;  // median
+  double ratio = 1;         // step without the pass over step with it, median
+  std::int64_t arena_bytes = 0;
+  double collectives = 0, collective_bytes = 0;  // of a step
+};
+// Steps with all passes and with each of the named ones left out alone, in turns on the same batches. The
+// first report is of all passes. Throws UserError on an unknown name.
+std::vector<PassReport> bench_without(const Config& config, const Strings& passes,
+                                      const BenchOptions& options = {});
+std::string to_string(const std::vector<PassReport>& reports);
+
 }  // namespace tessera

@@ -281,6 +281,7 @@ Cut Lowering::home_cut(const Dim& dim) const {
 
 Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh& mesh, const Layout& layout,
               LowerOptions& options) {
+  check_passes(options.without);
   Program program = Lowering(mesh, layout, options).run(graph, targets);
   if (options.without.count("fuse") == 0 && !options.pin_all) program = fuse(std::move(program));
   if (!options.pin_all) insert_frees(program);

@@ -2,26 +2,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
-#include <set>
 
 #include "base/check.h"
 #include "base/cores.h"
 #include "exec/bare_products.h"
-#include "train/made_up_data.h"
-#include "train/model_impl.h"
-#include "train/step_programs.h"
+#include "train/measured.h"
 
 namespace tessera {
 namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::int64_t resident_bytes() {
   std::ifstream in("/proc/self/statm");
@@ -30,44 +19,17 @@ std::int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// The matrix products that one program of the step consists of, on the rank with the largest parts.
-void add_products(const Program& program, std::vector<Product>& products, double& flops) {
-  for (const Step& step : program.steps) {
-    if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) continue;
-    for (const Product& p : step.call.op->products(largest_call(program, step))) {
-      products.push_back(p);
-      flops += 2 * p.share * static_cast<double>(p.batch * p.m * p.n * p.k);
-    }
-  }
-}
-
 class Bench {
  public:
-  Bench(const Config& config, const BenchOptions& options)
-      : options_(options),
-        model_(config.data.train.files.empty() ? Model(config) : Model(config, make_tokenizer(config))),
-        data_(config.data.train.files.empty() ? std::make_unique<MadeUpData>(model_.config())
-                                              : open_split(model_, config.data.train)),
-        programs_(model_, *data_, false) {}
+  Bench(const Config& config, const BenchOptions& options) : options_(options), model_(config) {}
 
   BenchReport run() {
-    // All shapes are compiled, and their memory is touched, before anything is measured.
     std::vector<Alone> alone;
-    for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
-      std::vector<Product> products;
-      double flops = 0;
-      for (const int id : programs_.programs(shape))
-        add_products(model_.session().program(id), products, flops);
-      const int ranks = model_.session().mesh().ranks();
-      alone.push_back({std::make_unique<BareProducts>(products, ranks, threads_per_rank(ranks)), flops});
-    }
-    for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone[data_->batch(i).shape], nullptr);
+    for (std::size_t shape = 0; shape < model_.shapes().size(); ++shape) alone.push_back(products(shape));
+    for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone, nullptr);
     const std::int64_t before = resident_bytes();
     Times times;
-    for (std::int64_t i = 0; i < options_.steps; ++i) {
-      const std::int64_t at = options_.warmup + i;
-      step(at, alone[data_->batch(at).shape], &times);
-    }
+    for (std::int64_t i = 0; i < options_.steps; ++i) step(options_.warmup + i, alone, &times);
     BenchReport report = summary(times);
     report.rss_growth_bytes = resident_bytes() - before;
     return report;
@@ -84,29 +46,40 @@ class Bench {
     std::int64_t tokens = 0;
   };
 
-  void step(std::int64_t i, Alone& alone, Times* times) {
-    const auto begin = std::chrono::steady_clock::now();
-    const Batch batch = data_->batch(i);
-    const Config& config = model_.config();
-    const double rate =
-        config.optimizer.schedule.at(static_cast<double>(i), static_cast<double>(config.train.steps));
+  // The matrix products that the programs of a shape consist of.
+  Alone products(std::size_t shape) {
+    std::vector<Product> all;
+    double flops = 0;
+    for (const int id : model_.programs(shape)) {
+      const Program& program = model_.session().program(id);
+      for (const Step& step : program.steps) {
+        for (const Product& p : products_of(program, step)) {
+          all.push_back(p);
+          flops += 2 * p.share * static_cast<double>(p.batch * p.m * p.n * p.k);
+        }
+      }
+    }
+    const int ranks = model_.session().mesh().ranks();
+    return {std::make_unique<BareProducts>(all, ranks, threads_per_rank(ranks)), flops};
+  }
+
+  void step(std::int64_t i, std::vector<Alone>& alone, Times* times) {
     model_.session().reset_stats();
-    programs_.run(batch, rate, i);
+    const MeasuredModel::Done done = model_.step(i);
     const double inside = model_.session().stats().contraction_seconds;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    const double bare = alone.products->run();
+    const double bare = alone[done.shape].products->run();
     if (options_.note)
       options_.note(
           fmt::format("step {}: {:.4f} s, {:.4f} s of them in contractions; these alone by oneDNN {:.4f} s",
-                      i, seconds, inside, bare));
+                      i, done.seconds, inside, bare));
     if (times == nullptr) return;
-    times->steps.push_back(seconds);
+    times->steps.push_back(done.seconds);
     times->bare.push_back(bare);
     times->inside.push_back(inside);
-    times->shares.push_back(bare / seconds);
-    times->flops += alone.flops;
-    times->seconds += seconds;
-    times->tokens += batch.tokens;
+    times->shares.push_back(bare / done.seconds);
+    times->flops += alone[done.shape].flops;
+    times->seconds += done.seconds;
+    times->tokens += done.tokens;
   }
 
   BenchReport summary(const Times& times) {
@@ -118,20 +91,16 @@ class Bench {
     report.contraction_flops = times.flops / static_cast<double>(std::max<std::int64_t>(1, options_.steps));
     report.tokens_per_second = times.seconds > 0 ? static_cast<double>(times.tokens) / times.seconds : 0;
     report.arena_bytes = model_.session().arena_bytes_per_rank();
-    for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
-      const BatchShape& sizes = data_->shapes()[shape];
-      report.shape += fmt::format("{}{} x {}+{}", shape == 0 ? "" : ", ", sizes.sentences,
-                                  sizes.source_length, sizes.target_length);
-      for (const int id : programs_.programs(shape))
+    report.shape = model_.shapes_text();
+    for (std::size_t shape = 0; shape < model_.shapes().size(); ++shape) {
+      for (const int id : model_.programs(shape))
         report.liveness_bound = std::max(report.liveness_bound, model_.session().plan(id).liveness_bound);
     }
     return report;
   }
 
   BenchOptions options_;
-  Model model_;
-  std::unique_ptr<Dataset> data_;
-  StepPrograms programs_;
+  MeasuredModel model_;
 };
 
 }  // namespace

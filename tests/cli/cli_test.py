@@ -255,6 +255,26 @@ class Run(unittest.TestCase):
     def test_bench(self):
         self.assertRegex("\n".join(self.lines("bench", "tiny.toml", "--steps", 2)), r"(?i)tokens")
 
+    def test_bench_without_passes(self):
+        split = ["--mesh", "rows:2", "--layout", "batch:rows"]
+        lines = self.lines("bench", "tiny.toml", "--steps", 2, "--without", "all", *split)
+        rows = {line.split()[0]: line.split()[1:] for line in lines[1:]}
+        names = re.findall(r"(?m)^\| `([a-z_]+)` \|", (SOURCE / "docs" / "cli.md").read_text().split("| pass |")[1].split("##")[0])
+        self.assertEqual(list(rows)[:1 + len(names)], ["nothing", *names])
+        whole = [float(number) for number in rows["nothing"]]
+        self.assertEqual([whole[1], whole[3]], [1, 1])
+        for name in names:
+            self.assertEqual(len(rows[name]), 6, lines)
+            self.assertGreater(float(rows[name][1]), 0)
+        self.assertGreaterEqual(float(rows["in_place"][3]), 1)
+        self.assertGreaterEqual(float(rows["delay"][4]), whole[4])
+        two = self.lines("bench", "tiny.toml", "--steps", 1, "--without", "views", "--without", "fuse")
+        self.assertEqual([line.split()[0] for line in two[1:4]], ["nothing", "views", "fuse"])
+        wrong = self.tessera("bench", "tiny.toml", "--without", "fus")
+        self.assertEqual((wrong.returncode, wrong.stdout, wrong.stderr),
+                         (64, "", "tessera: there is no pass 'fus'; did you mean 'fuse'? (passes that can be left out: "
+                                  + ", ".join(names) + ")\n"))
+
     def test_generate_refuses_a_translation_model(self):
         wrong = self.tessera("generate", "run", stdin="a\n")
         self.assertEqual((wrong.returncode, wrong.stderr), (64, "tessera: 'run' is a translation model; use `tessera translate`\n"))

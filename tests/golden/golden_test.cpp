@@ -8,7 +8,10 @@
 
 #include "golden/cases.h"
 #include "support/evaluate.h"
+#include "support/expect_error.h"
 #include "support/simulate.h"
+#include "tessera/error.h"
+#include "tessera/session.h"
 
 namespace tessera::testing {
 namespace {
@@ -77,12 +80,12 @@ TEST_P(Golden, ResultsDoNotDependOnPasses) {
   options.graph = &graph_;
   options.feeds = feeds(5, 7);
   Simulated want = simulate(program_, options);
-  for (std::set<std::string> without : {std::set<std::string>{},
-                                        {"delay"},
-                                        {"reduce_scatter"},
-                                        {"early_update"},
-                                        {"views"},
-                                        {"delay", "reduce_scatter", "early_update", "views", "fuse"}}) {
+  std::vector<std::set<std::string>> choices{{}};
+  for (const Pass& pass : passes()) {
+    choices.push_back({pass.name});
+    choices[0].insert(pass.name);
+  }
+  for (const std::set<std::string>& without : choices) {
     LowerOptions lower_options;
     lower_options.without = without;
     Program program = lower(graph_, targets_, Mesh::parse(GetParam().mesh), Layout::parse(GetParam().layout),
@@ -95,6 +98,51 @@ TEST_P(Golden, ResultsDoNotDependOnPasses) {
     for (const auto& [name, value] : want.assigned)
       EXPECT_EQ(difference(got.assigned.at(name), value, 1e-6, 1e-6), "") << name;
   }
+}
+
+// Two layers with momentum, and a view between them.
+std::vector<Tensor> trained_layers(Graph& g) {
+  Dim batch{"batch", 6}, d_in{"d_in", 5}, mid{"mid", 7}, d_out{"d_out", 3};
+  const Tensor x = g.input("x", {batch, d_in});
+  const Tensors weights{g.parameter("w1", {d_in, mid}, Initializer::normal(0.1)),
+                        g.parameter("w2", {{"wide", 7}, d_out}, Initializer::normal(0.1))};
+  const Tensor h = rename(einsum({x, weights[0]}, {batch, mid}), {{"mid", "wide"}});
+  const Tensor loss = reduce_sum(square(einsum({exp(tanh(h)), weights[1]}, {batch, d_out})));
+  const Tensors grads = gradients({loss}, weights);
+  const Graph::RegionScope update(g, Region::Update);
+  std::vector<Tensor> targets{loss};
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::string name = i == 0 ? "w1" : "w2";
+    const Tensor m = g.variable(VariableKind::Slot, name + "/m", weights[i].type(), {}, name);
+    const Tensor next = 0.9 * m + (grads[i] + 0.5 * grads[i]);
+    targets.push_back(g.assign(m, next));
+    targets.push_back(g.assign(weights[i], weights[i] - 0.01 * next));
+  }
+  return targets;
+}
+
+// The program with the places of its values, when passes are left out.
+std::string compiled(const std::set<std::string>& without) {
+  Graph g;
+  const std::vector<Tensor> targets = trained_layers(g);
+  SessionOptions options;
+  options.lower.without = without;
+  Session session(g, Mesh::parse("rows:2"), Layout::parse("batch:rows;slots.*:rows"), options);
+  const int id = session.compile(targets);
+  return program_json(session.program(id), &session.plan(id));
+}
+
+TEST(Passes, EachThatCanBeLeftOutDoesSomething) {
+  const std::string with = compiled({});
+  for (const Pass& pass : passes()) EXPECT_NE(compiled({pass.name}), with) << pass.name;
+}
+
+TEST(Passes, UnknownOnesAreRefused) {
+  const std::string known =
+      " (passes that can be left out: delay, reduce_scatter, fuse, early_update, in_place, views)";
+  expect_error<UserError>([] { compiled({"early_updates"}); },
+                          "there is no pass 'early_updates'; did you mean 'early_update'?" + known);
+  expect_error<UserError>([] { compiled({"bucketing"}); }, "there is no pass 'bucketing'" + known);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::ValuesIn(golden_cases()),

@@ -107,11 +107,17 @@ void add_training(CLI::App& app, Commands& c) {
   train->footer(
       "Example:\n  tessera train configs/tiny.toml --mesh 'rows:2' --layout 'batch:rows' --output runs/tiny");
   train->callback([&c] { c.result = command::train(c.train); });
+}
 
+void add_measuring(CLI::App& app, Commands& c) {
   CLI::App* bench = app.add_subcommand(
       "bench", "Measure whole training steps against the rate of their bare contractions.");
   add_config(*bench, c.bench.common);
   bench->add_option("--steps", c.bench.steps, "measured steps")->capture_default_str()->check(at_least(1));
+  bench
+      ->add_option("--without", c.bench.without,
+                   "what a pass brings: steps with and without it, in turns; repeat, or all for each in turn")
+      ->allow_extra_args(false);
   bench->callback([&c] { c.result = command::bench(c.bench); });
 
   CLI::App* compare = app.add_subcommand(
@@ -220,6 +226,7 @@ int run(int argc, char** argv) {
   for (int i = 0; i < argc; ++i)
     commands.train.command_line += fmt::format("{}{}", i == 0 ? "" : " ", argv[i]);
   add_training(app, commands);
+  add_measuring(app, commands);
   add_use(app, commands);
   add_inspection(app, commands);
   app.footer(

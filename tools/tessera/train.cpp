@@ -47,6 +47,16 @@ int bench(const Bench& options) {
   BenchOptions bench_options;
   bench_options.steps = options.steps;
   bench_options.note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  Strings without;
+  for (const std::string& name : options.without) {
+    if (name != "all") without.push_back(name);
+    for (const Pass& pass : passes())
+      if (name == "all") without.emplace_back(pass.name);
+  }
+  if (!without.empty()) {
+    fmt::print("{}\n", to_string(bench_without(options.common.config(), without, bench_options)));
+    return 0;
+  }
   fmt::print("{}\n", to_string(tessera::bench(options.common.config(), bench_options)));
   return 0;
 }

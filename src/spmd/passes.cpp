@@ -1,0 +1,33 @@
+// The passes that can be left out, by name.
+#include <algorithm>
+
+#include "base/check.h"
+#include "tessera/program.h"
+
+namespace tessera {
+
+const std::vector<Pass>& passes() {
+  static const std::vector<Pass> list{
+      {"delay", "pending sums flow through linear ops and are reduced once, later"},
+      {"reduce_scatter", "a sum that is needed in parts is reduced in parts"},
+      {"fuse", "component-wise steps share one loop"},
+      {"early_update", "a parameter is updated as soon as its gradient is there"},
+      {"in_place", "results take over the memory of inputs that end there"},
+      {"views", "renames and reshapes of whole values copy nothing"},
+  };
+  return list;
+}
+
+void check_passes(const std::set<std::string>& names) {
+  std::vector<std::string> known;
+  for (const Pass& pass : passes()) known.emplace_back(pass.name);
+  for (const std::string& name : names) {
+    const std::string near = nearest_name(name, known);
+    TESSERA_CHECK(std::find(known.begin(), known.end(), name) != known.end(),
+                  "there is no pass '{}'{} (passes that can be left out: {})", name,
+                  near.empty() ? std::string() : fmt::format("; did you mean '{}'?", near),
+                  fmt::join(known, ", "));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+#include "train/measured.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+#include "train/made_up_data.h"
+
+namespace tessera {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+MeasuredModel::MeasuredModel(const Config& config, const SessionOptions& options)
+    : model_(config.data.train.files.empty() ? Model(config, options)
+                                             : Model(config, make_tokenizer(config), options)),
+      data_(config.data.train.files.empty() ? std::make_unique<MadeUpData>(model_.config())
+                                            : open_split(model_, config.data.train)),
+      programs_(model_, *data_, false) {
+  for (std::size_t shape = 0; shape < shapes().size(); ++shape) programs_.programs(shape);
+}
+
+MeasuredModel::Done MeasuredModel::step(std::int64_t i) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const Batch batch = data_->batch(i);
+  const Config& config = model_.config();
+  const double rate =
+      config.optimizer.schedule.at(static_cast<double>(i), static_cast<double>(config.train.steps));
+  programs_.run(batch, rate, i);
+  return {std::chrono::duration<double>(Clock::now() - begin).count(), batch.tokens, batch.shape};
+}
+
+std::string MeasuredModel::shapes_text() const {
+  std::string text;
+  for (const BatchShape& sizes : shapes())
+    text += fmt::format("{}{} x {}+{}", text.empty() ? "" : ", ", sizes.sentences, sizes.source_length,
+                        sizes.target_length);
+  return text;
+}
+
+std::vector<Product> products_of(const Program& program, const Step& step) {
+  if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) return {};
+  return step.call.op->products(largest_call(program, step));
+}
+
+}  // namespace tessera
