@@ -15,8 +15,8 @@ struct ExplainOptions {
 };
 
 // Tables: every collective with op, source line, dimension, axis, bytes and the reason; totals per kind and
-// per axis; peak memory of a rank with the largest values; stored bytes and floating-point operations of a
-// rank; remarks.
+// per axis; memory at the peak by class (parameters, slots, gradients, activations, buffers), of a rank and
+// of a process with all ranks, and the largest values there; floating-point operations of a rank; remarks.
 std::string explain(const Program& program, const MemoryPlan& plan, const ExplainOptions& options = {});
 
 // The same as JSON: {"mesh", "layout", "collectives": [...], "totals": {...}, "memory": {...}, "remarks":

@@ -209,6 +209,18 @@ struct Product {
   auto operator<=>(const Product&) const = default;
 };
 
+// What the time and the memory traffic of a program's steps are booked under when they are explained.
+enum class StepClass : std::uint8_t {
+  Contraction,
+  Attention,
+  Loss,
+  ComponentWise,  // and norms, reductions: whatever is nothing else
+  Update,         // reduction of the gradients, and the optimizer
+  Embedding,      // rows looked up by index, and their gradients
+  Movement,       // communication of everything but gradients, copies
+};
+const char* to_string(StepClass c);  // "norms and component-wise", ...
+
 using Names = std::vector<std::string>;
 using Renames = std::vector<std::pair<std::string, std::string>>;
 
@@ -272,6 +284,10 @@ struct Op {
   bool exact = true;  // small-integer data give the same bits on every layout
   double ulps = 4;    // otherwise: units in the last place that layouts may differ by, on values of order one
   bool random = false;  // draws from Node::key
+
+  // What the op's steps are booked under. ComponentWise: what they are (contractions where there are
+  // products).
+  StepClass step_class = StepClass::ComponentWise;
 
   std::vector<Sample> (*samples)() = nullptr;
 };

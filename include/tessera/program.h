@@ -24,6 +24,7 @@ struct ProgramValue {
   Kind kind = Kind::Temp;
   int view_of = -1;           // the same bytes as this earlier value (rename, reshape without data movement)
   std::string variable = {};  // Kind::Variable: its name in the Store; Kind::Feed: the input's name
+  VariableKind variable_kind = VariableKind::Parameter;  // Kind::Variable
   bool from_storage = false;  // a variable gathered for use: kept for one region only
 };
 
@@ -72,6 +73,7 @@ struct Step {
   std::string key;   // random ops
   Location where;
   Region region = Region::Forward;
+  StepClass node_class = StepClass::ComponentWise;  // of the graph node's record
 };
 
 struct Program {
@@ -126,7 +128,11 @@ struct MemoryPlan {
   std::vector<std::int64_t> step_workspace_offset;  // per step; -1: none
   std::int64_t arena_bytes = 0;
   std::int64_t liveness_bound = 0;  // the largest sum of live bytes at any step: no plan can be smaller
-  std::vector<int> peak_values;     // values alive at that step, largest first
+  int peak_step = 0;                // the first such step
+  // The values in the buffers that live then, largest first (of several in one buffer the last one made), and
+  // the bytes of their buffers; the rest of the bound are the step's workspaces.
+  std::vector<int> peak_values;
+  std::vector<std::int64_t> peak_bytes;
   // Per value: the variable (a value) that it is computed straight into, instead of being copied there by its
   // Assign; -1: none. All outputs of such a step are, and their variables have one placement: ranks that
   // share the buffers can share the work.
@@ -160,6 +166,11 @@ std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shap
 // The program as text: feeds and variables, then one line a step, with placements and provenance.
 std::string to_string(const Program& program);
 std::string program_json(const Program& program, const MemoryPlan* plan);
+
+// What every step is booked under. The update: its own steps, and of the backward pass the reductions, copies
+// and loops whose results only the update reads. Else collectives and copies, what the node's record says,
+// contractions.
+std::vector<StepClass> step_classes(const Program& program);
 
 // A value on the rank that holds the largest part of each dimension, and a Run step's call with such types.
 Type largest_local(const Program& program, int id);

@@ -226,6 +226,7 @@ constinit const Op kCrossEntropy{
     .flops = flops_rows,
     .exact = false,
     .ulps = 32,
+    .step_class = StepClass::Loss,
     .samples = forward_samples,
 };
 
@@ -240,6 +241,7 @@ constinit const Op kCrossEntropyGrad{
     .flops = flops_rows,
     .exact = false,
     .ulps = 32,
+    .step_class = StepClass::Loss,
     .samples = grad_samples,
 };
 

@@ -300,6 +300,7 @@ const Op kGather{
     .grad = grad_gather,
     .kernel = kernel_gather,
     .flops = no_flops,
+    .step_class = StepClass::Embedding,
     .samples = samples_gather,
 };
 
@@ -315,6 +316,7 @@ const Op kScatterAdd{
     .grad = grad_scatter_add,
     .kernel = kernel_scatter_add,
     .flops = flops_scatter_add,
+    .step_class = StepClass::Embedding,
     .samples = samples_scatter_add,
 };
 

@@ -190,6 +190,7 @@ constinit const Op kSoftmax{
     .flops = flops_row,
     .exact = false,
     .ulps = 16,
+    .step_class = StepClass::Attention,
     .samples = row_samples,
 };
 
@@ -211,6 +212,7 @@ constinit const Op kSoftmaxGrad{
     .flops = flops_row,
     .exact = false,
     .ulps = 16,
+    .step_class = StepClass::Attention,
     .samples = row_grad_samples,
 };
 

@@ -73,18 +73,36 @@ std::string totals_text(const std::vector<ExplainedCollective>& collectives) {
 }
 
 std::string memory_text(const Program& program, const MemoryPlan& plan, int most) {
-  const StoredBytes stored = stored_bytes(program);
-  const std::string text = fmt::format(
-      "\nMemory of a rank: {} of values at the peak ({} is the least possible), {} of variables, {} of "
-      "slots\n",
-      people_bytes(plan.arena_bytes), people_bytes(plan.liveness_bound), people_bytes(stored.variables),
-      people_bytes(stored.slots));
-  std::vector<std::vector<std::string>> rows;
-  for (const ExplainedValue& value : peak_values(program, plan)) {
-    if (static_cast<int>(rows.size()) == most) break;
-    rows.push_back({people_bytes(value.bytes), value.name, value.type, value.placement});
+  const int ranks = program.mesh.ranks();
+  std::string text = "\nMemory of a rank at the peak";
+  if (!program.steps.empty()) {
+    const Step& step = program.steps[static_cast<std::size_t>(plan.peak_step)];
+    const std::string where = to_string(step.where);
+    text += fmt::format(", {} step '{}'{}", to_string(step.region), step.name,
+                        where.empty() ? "" : fmt::format(" ({})", where));
   }
-  return text + (rows.empty() ? "" : "Largest values at the peak:\n" + table(rows));
+  std::vector<std::vector<std::string>> rows{
+      {"class", "a rank", ranks == 1 ? "" : fmt::format("a process with all {} ranks", ranks)}};
+  ClassBytes all;
+  const auto add = [&](const std::string& name, const ClassBytes& bytes) {
+    rows.push_back({name, people_bytes(bytes.rank), ranks == 1 ? "" : people_bytes(bytes.process)});
+  };
+  const MemoryByClass memory = memory_by_class(program, plan);
+  for (std::size_t c = 0; c < memory.size(); ++c) {
+    add(to_string(static_cast<MemoryClass>(c)), memory[c]);
+    all.rank += memory[c].rank;
+    all.process += memory[c].process;
+  }
+  add("all", all);
+  text += fmt::format(":\n{}Of these in the arena: {} ({} is the least possible)\n", table(rows),
+                      people_bytes(plan.arena_bytes), people_bytes(plan.liveness_bound));
+  rows = {{"bytes", "class", "value", "type", "placement", "source"}};
+  for (const ExplainedValue& value : peak_values(program, plan)) {
+    if (static_cast<int>(rows.size()) > most) break;
+    rows.push_back({people_bytes(value.bytes), to_string(value.memory_class), value.name, value.type,
+                    value.placement, value.where});
+  }
+  return text + (rows.size() == 1 ? "" : "Largest values at the peak:\n" + table(rows));
 }
 
 }  // namespace

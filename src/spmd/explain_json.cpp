@@ -27,23 +27,37 @@ Json collectives_json(const Program& program) {
 
 Json totals_json(const Program& program) {
   const ProgramStats counts = stats(program);
-  const StoredBytes stored = stored_bytes(program);
   return {{"count", counts.count},
           {"bytes_per_axis", counts.bytes_per_axis},
           {"collective_bytes", counts.collective_bytes},
           {"flops", counts.flops},
-          {"contraction_flops", counts.contraction_flops},
-          {"variable_bytes", stored.variables},
-          {"slot_bytes", stored.slots}};
+          {"contraction_flops", counts.contraction_flops}};
 }
 
 Json memory_json(const Program& program, const MemoryPlan& plan) {
-  Json values = Json::array();
+  Json classes, values = Json::array();
+  const MemoryByClass memory = memory_by_class(program, plan);
+  for (std::size_t c = 0; c < memory.size(); ++c)
+    classes[to_string(static_cast<MemoryClass>(c))] = {{"rank", memory[c].rank},
+                                                       {"process", memory[c].process}};
   for (const ExplainedValue& v : peak_values(program, plan)) {
-    values.push_back({{"name", v.name}, {"type", v.type}, {"placement", v.placement}, {"bytes", v.bytes}});
+    values.push_back({{"name", v.name},
+                      {"type", v.type},
+                      {"placement", v.placement},
+                      {"class", to_string(v.memory_class)},
+                      {"source", v.where},
+                      {"bytes", v.bytes}});
   }
-  return {
-      {"arena_bytes", plan.arena_bytes}, {"liveness_bound", plan.liveness_bound}, {"peak_values", values}};
+  Json json{{"arena_bytes", plan.arena_bytes}, {"liveness_bound", plan.liveness_bound}, {"classes", classes}};
+  if (!program.steps.empty()) {
+    const Step& step = program.steps[static_cast<std::size_t>(plan.peak_step)];
+    json["peak"] = {{"step", plan.peak_step},
+                    {"region", to_string(step.region)},
+                    {"op", step.name},
+                    {"source", to_string(step.where)}};
+  }
+  json["peak_values"] = values;
+  return json;
 }
 
 const char* kind_name(Step::Kind kind) {

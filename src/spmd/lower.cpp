@@ -37,7 +37,7 @@ Program Lowering::run(const Graph& graph, const std::vector<Tensor>& targets) {
 // fetched and assigned is copied before (DESIGN 4.8: a run sees the values before it).
 int Lowering::lower_fetch(const Scope& scope, const Tensor& target) {
   const Node& node = scope.graph->node(target.node());
-  origin_ = {target.name(), "", node.where, Region::Forward, 0};
+  origin_ = {target.name(), "", node.where};
   int id = scope.value.at({target.node(), target.output()});
   id = reshard(id, home(target.shape(), fmt::format("'{}'", target.name())), "it is fetched");
   const bool overwritten = std::any_of(assigns_.begin(), assigns_.end(), [&](const PendingAssign& assign) {
@@ -112,7 +112,9 @@ void Lowering::count_uses(Scope& scope, const std::vector<int>& order,
 void Lowering::lower_node(Scope& scope, int id) {
   const Node& node = scope.graph->node(id);
   if (!scope.expansion) {
-    origin_ = {node.name, node.key.empty() ? node.name : node.key, node.where, node.region, node.recompute};
+    origin_ = {node.name,      node.key.empty() ? node.name : node.key,
+               node.where,     node.region,
+               node.recompute, node.op->step_class};
   }
   if (node.op == &kInputOp) {
     lower_feed(scope, id);
@@ -165,6 +167,7 @@ void Lowering::lower_variable(Scope& scope, int id) {
   ProgramValue result{.name = name, .type = node.outputs[0], .placement = {}};
   result.kind = ProgramValue::Kind::Variable;
   result.variable = name;
+  result.variable_kind = variable->kind;
   if (known != options_.accumulators.end()) {
     result.placement = known->second;
   } else {
@@ -266,6 +269,7 @@ Step& Lowering::emit(Step step) {
   step.key = origin_.key;
   step.where = origin_.where;
   step.region = origin_.region;
+  step.node_class = origin_.node_class;
   program_.steps.push_back(std::move(step));
   return program_.steps.back();
 }

@@ -41,6 +41,7 @@ class Lowering {
     Location where;
     tessera::Region region = tessera::Region::Forward;
     int recompute = 0;
+    StepClass node_class = StepClass::ComponentWise;
   };
 
   // --- lower.cpp

@@ -238,24 +238,33 @@ class Planner {
       change[static_cast<std::size_t>(b.first)] += b.size;
       change[static_cast<std::size_t>(b.last) + 1] -= b.size;
     }
-    int peak = 0;
     std::int64_t live = 0;
     for (std::size_t s = 0; s < change.size(); ++s) {
       live += change[s];
       if (live <= plan.liveness_bound) continue;
       plan.liveness_bound = live;
-      peak = static_cast<int>(s);
+      plan.peak_step = static_cast<int>(s);
     }
-    std::vector<char> seen(buffers_.size(), 0);
+    find_owners(plan);
+  }
+
+  // Which value lies in each buffer at the peak: of those in one buffer the last one made.
+  void find_owners(MemoryPlan& plan) {
+    std::vector<int> made(p_.values.size(), -1), owner(buffers_.size(), -1);
+    for (int s = static_cast<int>(p_.steps.size()) - 1; s >= 0; --s)
+      for (int id : p_.steps[static_cast<std::size_t>(s)].out) made[static_cast<std::size_t>(id)] = s;
     for (int id = 0; id < static_cast<int>(p_.values.size()); ++id) {
-      const int b = buffer_of(id);
-      if (b < 0 || buffer(b).first > peak || buffer(b).last < peak || seen[static_cast<std::size_t>(b)] != 0)
-        continue;
-      seen[static_cast<std::size_t>(b)] = 1;
-      plan.peak_values.push_back(id);
+      const int b = buffer_of(id), at = made[static_cast<std::size_t>(id)];
+      if (b < 0 || base(id) != id || at > plan.peak_step || buffer(b).size == 0) continue;
+      if (buffer(b).first > plan.peak_step || buffer(b).last < plan.peak_step) continue;
+      int& last = owner[static_cast<std::size_t>(b)];
+      if (last < 0 || at >= made[static_cast<std::size_t>(last)]) last = id;
     }
-    std::stable_sort(plan.peak_values.begin(), plan.peak_values.end(),
+    std::erase(owner, -1);
+    std::stable_sort(owner.begin(), owner.end(),
                      [&](int x, int y) { return buffer(buffer_of(x)).size > buffer(buffer_of(y)).size; });
+    for (int id : owner) plan.peak_bytes.push_back(buffer(buffer_of(id)).size);
+    plan.peak_values = std::move(owner);
   }
 
   // Tries two orders and keeps the smaller arena: by size alone, and by size times lifetime.

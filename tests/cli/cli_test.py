@@ -122,6 +122,26 @@ class Inspection(unittest.TestCase):
         alone = tessera("explain", SOURCE / "configs/tiny.toml", "--program")
         self.assertNotIn("start ", alone.stdout)
 
+    def test_explain_shows_memory_by_class(self):
+        arguments = ["explain", SOURCE / "configs/tiny.toml", "--mesh", "rows:2", "--layout", "batch:rows;slots.*:rows"]
+        memory = json.loads(tessera(*arguments, "--json").stdout)["memory"]
+        names = ["parameters", "slots", "gradients", "activations", "buffers", "unused"]
+        classes = memory["classes"]
+        self.assertEqual(list(classes), names)
+        arena = sum(classes[name]["rank"] for name in names[2:])
+        self.assertEqual(arena, memory["arena_bytes"])
+        self.assertEqual(sum(classes[name]["process"] for name in names[2:]), 2 * arena)
+        self.assertEqual(classes["parameters"]["process"], classes["parameters"]["rank"])
+        self.assertEqual(classes["slots"]["process"], 2 * classes["parameters"]["process"])  # of Adam
+        self.assertLess(classes["slots"]["rank"], classes["slots"]["process"])
+        for value in memory["peak_values"]:
+            self.assertIn(value["class"], names)
+        text = tessera(*arguments).stdout
+        self.assertIn("Memory of a rank at the peak, ", text)
+        for name in names:
+            self.assertRegex(text, rf"(?m)^  {name} +\d+(\.\d)? [KM]?i?B +\d+(\.\d)? [KM]?i?B$")
+        self.assertRegex(text, r"Largest values at the peak:\n  bytes +class +value +type +placement +source\n")
+
 
 class Mistakes(unittest.TestCase):
     """Exit code 64, the whole message on standard error, nothing written."""
