@@ -93,6 +93,13 @@ struct RunStats {
   double contraction_seconds = 0;     // time in heavy ops, mean over ranks
   double contraction_flops = 0;       // mean over ranks
   double wait_seconds = 0;            // time waiting for other ranks, mean over ranks
+
+  // Of traced runs alone (start_trace), means over ranks. seconds = host + idle + other + wait_seconds and
+  // all steps.
+  double host_seconds = 0;                          // waking the ranks, their feeds and fetches, coming back
+  double idle_seconds = 0;                          // ranks that have ended, until the last one has
+  double other_seconds = 0;                         // in the ranks' loops, but in no step
+  std::map<int, std::vector<double>> step_seconds;  // by program: every step's, but for its waiting
 };
 
 class Session {
@@ -127,8 +134,10 @@ class Session {
   std::int64_t arena_bytes_per_rank() const;
   RunStats stats() const;
   void reset_stats();
-  // Writes a Chrome trace of the runs after start_trace (a lane per rank, steps named by source line).
+  // Records the runs between start_trace, which forgets earlier ones, and stop_trace; write_trace writes them
+  // as a Chrome / Perfetto trace: a lane per rank, steps named by source line.
   void start_trace();
+  void stop_trace();
   void write_trace(const std::string& path);
 
  private:

@@ -233,6 +233,40 @@ struct BenchReport {
 BenchReport bench(const Config& config, const BenchOptions& options = {});
 std::string to_string(const BenchReport& report);
 
+struct ProfileOptions {
+  std::int64_t steps = 20, warmup = 3;
+  std::string trace = {};  // Chrome / Perfetto trace of two steps to write; empty: none
+  std::function<void(const std::string&)> note = {};
+};
+struct ProfileLine {
+  std::string name = {};
+  double seconds = 0;         // of a step, mean over the ranks
+  double floor_seconds = -1;  // what this machine needs for it at least; below 0: nothing to compare with
+};
+struct ProfiledStep {
+  std::string op = {}, name = {}, where = {};  // of the program's step
+  std::string line = {};                       // where it is booked
+  double seconds = 0, floor_seconds = 0;       // of a training step
+};
+struct ProfileReport {
+  std::string shape = {};  // of the batch
+  std::int64_t steps = 0;  // traced
+  // Of a whole step as its caller sees it: batch, feeds, programs, what lies between them. Means of the
+  // middle half of the traced steps, as all times here.
+  double step_seconds = 0;
+  // They add up to step_seconds. A line for each StepClass, then "waiting" (for other ranks), "host" (outside
+  // the ranks' steps) and "other" (in the ranks' loops, but in no step).
+  std::vector<ProfileLine> lines = {};
+  std::vector<ProfiledStep> slowest = {};  // most time first
+  double tracing_ratio = 1;                // time of a step with tracing over one without, median
+  double flops_per_second = 0;             // of the contractions alone, a rank's
+  double bytes_per_second = 0;             // read and written by copies, a rank's
+};
+// Where the time of whole training steps goes, beside floors measured in the same run: contractions alone by
+// oneDNN, bytes of inputs and outputs at the rate of plain copies. Data as for bench().
+ProfileReport profile(const Config& config, const ProfileOptions& options = {});
+std::string to_string(const ProfileReport& report);
+
 // What a pass brings. Per rank; collectives and bytes are means over the steps, whose shapes differ.
 struct PassReport {
   std::string pass = {};    // that is left out; "": none is

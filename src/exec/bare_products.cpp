@@ -46,7 +46,8 @@ struct BareProducts::Impl {
   // One rank's operands (shared by all products: only their sizes matter) and its primitives.
   struct RankProducts {
     AlignedBuffer a, b, c, scratch;
-    std::vector<std::pair<std::shared_ptr<DnnlProduct>, double>> list;  // with the share of it that counts
+    // with the share of it that counts; null: a size is 0
+    std::vector<std::pair<std::shared_ptr<DnnlProduct>, double>> list;
 
     double run(DnnlProduct& product) {
       const double begin = now();
@@ -95,20 +96,28 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int 
       }
     }
     for (const Product& p : products)
-      if (best.count(p) != 0) rank.list.emplace_back(best.at(p), p.share);
+      rank.list.emplace_back(best.count(p) != 0 ? best.at(p) : nullptr, p.share);
   });
 }
 
 BareProducts::~BareProducts() = default;
 
 double BareProducts::run() {
-  std::vector<double> seconds(impl_->ranks.size());
+  const std::vector<double> seconds = run_each();
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+std::vector<double> BareProducts::run_each() {
+  std::vector<std::vector<double>> seconds(impl_->ranks.size());
   impl_->pool.run_all([&](int r) {
     Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
     for (const auto& [product, share] : rank.list)
-      seconds[static_cast<std::size_t>(r)] += share * rank.run(*product);
+      seconds[static_cast<std::size_t>(r)].push_back(product == nullptr ? 0 : share * rank.run(*product));
   });
-  return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+  std::vector<double> mean(seconds[0].size());
+  for (const std::vector<double>& of_rank : seconds)
+    for (std::size_t p = 0; p < mean.size(); ++p) mean[p] += of_rank[p] / static_cast<double>(seconds.size());
+  return mean;
 }
 
 }  // namespace tessera

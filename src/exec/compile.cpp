@@ -66,6 +66,7 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   lower_options.pin_all = pinned || options.lower.pin_all;
   compiled->program = lower(g, targets, core->mesh, &g == &graph ? layout : relaxed(layout), lower_options);
   options.lower.accumulators = lower_options.accumulators;
+  compiled->classes = step_classes(compiled->program);
   for (const Step& step : compiled->program.steps) {
     if (step.kind != Step::Kind::Start) continue;
     ++compiled->collectives;

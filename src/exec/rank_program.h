@@ -42,9 +42,16 @@ struct RunState {
   std::atomic<int> left{-1};          // a rank that the hook ended early
 };
 
+// A step of a traced run; seconds on the clock of now(). A step begins where the one before ended.
 struct TraceEvent {
   int step = 0;
   double begin = 0, end = 0;
+  double waited = 0;  // for other ranks
+};
+
+// When a rank got where in a traced run.
+struct RunTimes {
+  double begin = 0, feeding = 0, fed = 0, stepped = 0, fetching = 0, end = 0;
 };
 
 class RankProgram {
@@ -64,6 +71,7 @@ class RankProgram {
   double wait_seconds() const { return wait_seconds_; }
   int first_nonfinite() const { return first_nonfinite_; }  // step, or -1
   const std::vector<TraceEvent>& trace() const { return trace_; }
+  const RunTimes& times() const { return times_; }
   double contraction_flops() const { return contraction_flops_; }
 
  private:
@@ -115,6 +123,7 @@ class RankProgram {
 
   void feed(RunState& state);
   void fetch(RunState& state);
+  void record(int index, double begin, double end);
   void set_windows(const std::map<std::string, Window>& windows);
   void execute(Prepared& p, RunState& state);
   void run_kernel(Prepared& p, RunState& state);
@@ -143,6 +152,8 @@ class RankProgram {
   double contraction_seconds_ = 0, wait_seconds_ = 0, contraction_flops_ = 0;
   int first_nonfinite_ = -1;
   std::vector<TraceEvent> trace_;
+  RunTimes times_;
+  double waited_ = 0;  // wait_seconds_ after the last recorded step
 };
 
 }  // namespace tessera

@@ -103,9 +103,15 @@ bool RankProgram::run(RunState& state) {
   contraction_seconds_ = wait_seconds_ = 0;
   first_nonfinite_ = -1;
   trace_.clear();
+  if (state.trace) trace_.reserve(steps_.size());
+  const auto mark = [&](double& time) { time = state.trace ? now() : 0; };
+  mark(times_.begin);
   communicator_.take_wait_seconds();
   set_windows(state.windows);
+  mark(times_.feeding);
   feed(state);
+  mark(times_.fed);
+  times_.stepped = times_.fed;
   for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
     Prepared& p = steps_[static_cast<std::size_t>(s)];
     local_.reach(rank_, s);
@@ -113,19 +119,29 @@ bool RankProgram::run(RunState& state) {
     if (p.action == Action::Skip) continue;
     communicator_.check();
     const bool timed = p.heavy || state.trace;
-    const double begin = timed ? now() : 0;
+    const double begin = state.trace ? times_.stepped : timed ? now() : 0;
     execute(p, state);
     if (timed) {
       const double end = now();
       if (p.heavy) contraction_seconds_ += end - begin;
-      if (state.trace) trace_.push_back({s, begin, end});
+      if (state.trace) record(s, begin, end);
     }
     if (state.find_nonfinite) look_for_nonfinite(p, s);
   }
   local_.reach(rank_, std::numeric_limits<int>::max());
+  mark(times_.fetching);
   fetch(state);
   wait_seconds_ += communicator_.take_wait_seconds();
+  mark(times_.end);
   return true;
+}
+
+void RankProgram::record(int index, double begin, double end) {
+  const double before = trace_.empty() ? 0 : waited_;
+  wait_seconds_ += communicator_.take_wait_seconds();
+  waited_ = wait_seconds_;
+  trace_.push_back({index, begin, end, waited_ - before});
+  times_.stepped = end;
 }
 
 void RankProgram::feed(RunState& state) {

@@ -175,15 +175,16 @@ Results Session::Impl::run(int id, std::shared_ptr<RunState> state, const RunOpt
     if (state->assigned.load()) core->store.impl().torn = true;
     std::rethrow_exception(core->world.cause());
   }
-  add_stats(compiled, now() - begin);
+  add_stats(id, begin, now());
   Results results;
   results.impl_ = state->results;
   return results;
 }
 
-void Session::Impl::add_stats(const CompiledProgram& compiled, double seconds) {
+void Session::Impl::add_stats(int id, double begin, double end) {
+  const CompiledProgram& compiled = get(id);
   ++stats.runs;
-  stats.seconds += seconds;
+  stats.seconds += end - begin;
   stats.collectives += compiled.collectives;
   stats.collective_bytes += compiled.collective_bytes;
   const double share = 1.0 / static_cast<double>(compiled.ranks.size());
@@ -192,11 +193,31 @@ void Session::Impl::add_stats(const CompiledProgram& compiled, double seconds) {
     stats.contraction_flops += share * rank->contraction_flops();
     stats.wait_seconds += share * rank->wait_seconds();
   }
-  if (!trace.on()) return;
-  for (std::size_t r = 0; r < compiled.ranks.size(); ++r)
-    for (const TraceEvent& e : compiled.ranks[r]->trace())
-      trace.add(static_cast<int>(r), compiled.program.steps[static_cast<std::size_t>(e.step)], e.begin,
-                e.end);
+  if (trace.on()) add_traced(id, begin, end);
+}
+
+// Where the time of a run went: every second of every rank, from the run's begin to its end, is in one place.
+void Session::Impl::add_traced(int id, double begin, double end) {
+  const CompiledProgram& compiled = get(id);
+  std::vector<double>& steps = stats.step_seconds[id];
+  steps.resize(compiled.program.steps.size());
+  double last = 0;
+  for (const auto& rank : compiled.ranks) last = std::max(last, rank->times().end);
+  const double share = 1.0 / static_cast<double>(compiled.ranks.size());
+  for (std::size_t r = 0; r < compiled.ranks.size(); ++r) {
+    const RunTimes& t = compiled.ranks[r]->times();
+    stats.host_seconds += share * (t.begin - begin + t.fed - t.feeding + t.end - t.fetching + end - last);
+    stats.idle_seconds += share * (last - t.end);
+    stats.other_seconds += share * (t.feeding - t.begin + t.fetching - t.stepped);
+    const int rank = static_cast<int>(r);
+    trace.add_host(rank, "feeds", t.feeding, t.fed);
+    for (const TraceEvent& e : compiled.ranks[r]->trace()) {
+      const auto s = static_cast<std::size_t>(e.step);
+      steps[s] += share * (e.end - e.begin - e.waited);
+      trace.add(rank, compiled.program.steps[s], compiled.classes[s], e.begin, e.end, e.waited);
+    }
+    trace.add_host(rank, "fetches", t.fetching, t.end);
+  }
 }
 
 Session::Session(const Graph& graph, const Mesh& mesh, const Layout& layout, SessionOptions options)
@@ -274,6 +295,9 @@ void Session::reset_stats() {
 }
 void Session::start_trace() {
   impl_->trace.start();
+}
+void Session::stop_trace() {
+  impl_->trace.stop();
 }
 void Session::write_trace(const std::string& path) {
   impl_->trace.write(path);

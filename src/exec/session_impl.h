@@ -21,6 +21,7 @@ struct CompiledProgram {
   Program program;
   MemoryPlan plan;
   std::vector<std::unique_ptr<RankProgram>> ranks;
+  std::vector<StepClass> classes;  // of the steps
   std::int64_t collectives = 0, collective_bytes = 0;
 };
 
@@ -66,7 +67,8 @@ struct Session::Impl {
   void prepare(CompiledProgram& compiled);
   void check_windows(const Program& program, const RunOptions& options) const;
   std::shared_ptr<Results::Impl> make_results(const Program& program) const;
-  void add_stats(const CompiledProgram& compiled, double seconds);
+  void add_stats(int id, double begin, double end);
+  void add_traced(int id, double begin, double end);
 };
 
 // Fault injection: `hook` is called before every step of every rank in later runs.

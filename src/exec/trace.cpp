@@ -26,6 +26,8 @@ std::string quote(const std::string& text) {
   return out + "\"";
 }
 
+}  // namespace
+
 std::string kind_of(const Step& step) {
   switch (step.kind) {
     case Step::Kind::Run:
@@ -50,16 +52,32 @@ std::string kind_of(const Step& step) {
   return "";
 }
 
-}  // namespace
-
 void Trace::start() {
   on_ = true;
   origin_ = now();
   events_.clear();
 }
 
-void Trace::add(int rank, const Step& step, double begin, double end) {
-  events_.push_back({rank, step.name, kind_of(step), to_string(step.where), begin - origin_, end - origin_});
+void Trace::add(int rank, const Step& step, StepClass step_class, double begin, double end, double waited) {
+  events_.push_back({rank, &step, to_string(step_class), begin, end, waited});
+}
+
+void Trace::add_host(int rank, const char* what, double begin, double end) {
+  events_.push_back({rank, nullptr, what, begin, end, 0});
+}
+
+std::string Trace::text(const Event& e) const {
+  std::string name = e.kind, where, op;
+  if (e.step != nullptr) {
+    where = to_string(e.step->where);
+    op = kind_of(*e.step);
+    name = where.empty() ? e.step->name : fmt::format("{} ({})", e.step->name, where);
+  }
+  return fmt::format(
+      "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":0,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{"
+      "\"where\":{},\"op\":{},\"waited_us\":{:.3f}}}}}",
+      quote(name), quote(e.step != nullptr ? e.kind : "host"), e.rank, 1e6 * (e.begin - origin_),
+      1e6 * (e.end - e.begin), quote(where), quote(op), 1e6 * e.waited);
 }
 
 void Trace::write(const std::string& path) const {
@@ -71,14 +89,8 @@ void Trace::write(const std::string& path) const {
     file << fmt::format(
         "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":{},\"args\":{{\"name\":\"rank {}\"}}}},\n",
         rank, rank);
-  for (std::size_t i = 0; i < events_.size(); ++i) {
-    const Event& e = events_[i];
-    file << fmt::format(
-        "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":0,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{"
-        "\"where\":{}}}}}{}\n",
-        quote(e.name), quote(e.kind), e.rank, 1e6 * e.begin, 1e6 * (e.end - e.begin), quote(e.where),
-        i + 1 < events_.size() ? "," : "");
-  }
+  for (std::size_t i = 0; i < events_.size(); ++i)
+    file << text(events_[i]) << (i + 1 < events_.size() ? ",\n" : "\n");
   file << "]}\n";
   file.close();
   if (!file) throw SystemError(fmt::format("cannot write the trace '{}'", path));

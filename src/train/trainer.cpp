@@ -35,6 +35,7 @@ struct Trainer::Impl {
   void judge(const StepOutcome& outcome, const Batch& batch, double rate);
   void measure(TrainEvent& event);
   void trace();
+  void end_trace();
   std::string save();
   Evaluation evaluate_dev();
   TrainResult run();
@@ -217,16 +218,20 @@ void Trainer::Impl::measure(TrainEvent& event) {
 
 // Starts and ends the trace of the wanted steps.
 void Trainer::Impl::trace() {
-  if (options.trace.empty()) return;
   const std::int64_t at = state.step - first_step;
-  if (!tracing && at == options.trace_from) {
+  if (!options.trace.empty() && !tracing && at == options.trace_from) {
     model.session().start_trace();
     tracing = true;
-  } else if (tracing && at == options.trace_from + options.trace_steps) {
-    model.session().write_trace(options.trace);
-    tracing = false;
-    options.trace.clear();
+  } else if (at == options.trace_from + options.trace_steps) {
+    end_trace();
   }
+}
+
+void Trainer::Impl::end_trace() {
+  if (!tracing) return;
+  tracing = false;
+  model.session().stop_trace();
+  model.session().write_trace(options.trace);
 }
 
 std::string Trainer::Impl::save() {
@@ -263,10 +268,7 @@ TrainResult Trainer::Impl::run() {
   TrainResult result{.first_step = state.step};
   mark = Clock::now();
   while (state.step < model.config().train.steps && !stopped()) step_in_run(result);
-  if (tracing) {
-    model.session().write_trace(options.trace);
-    tracing = false;
-  }
+  end_trace();
   if (checkpoints) save();
   const bool done = state.step >= model.config().train.steps;
   result.code = done ? ExitCode::Done : ExitCode::Stopped;

@@ -15,7 +15,7 @@ import time
 import unittest
 
 COMMAND, SOURCE = "", pathlib.Path()
-COMMANDS = ["train", "bench", "compare", "eval", "translate", "generate", "score", "explain", "presets", "tokenizer"]
+COMMANDS = ["train", "bench", "profile", "compare", "eval", "translate", "generate", "score", "explain", "presets", "tokenizer"]
 
 CONFIG = """[model]
 preset = "tiny"
@@ -294,6 +294,22 @@ class Run(unittest.TestCase):
         self.assertEqual((wrong.returncode, wrong.stdout, wrong.stderr),
                          (64, "", "tessera: there is no pass 'fus'; did you mean 'fuse'? (passes that can be left out: "
                                   + ", ".join(names) + ")\n"))
+
+    def test_profile(self):
+        for trace, options in (("profile.json", []), ("two.json", ["--trace", "two.json", "--mesh", "rows:2", "--layout", "batch:rows"])):
+            text = "\n".join(self.lines("profile", "tiny.toml", "--steps", 4, *options))
+            rows = {m[1]: (float(m[2]), float(m[3])) for m in re.finditer(r"(?m)^([a-z -]+?) +(\d+\.\d+) +(\d+\.\d) %", text)}
+            step = float(re.search(r"step +(\d+\.\d+) ms", text)[1])
+            self.assertEqual(len(rows), 11, text)
+            self.assertAlmostEqual(sum(row[0] for name, row in rows.items() if name != "sum"), step, delta=0.02 * step)
+            self.assertLessEqual(rows["other"][1], 2)
+            manual = (SOURCE / "docs" / "cli.md").read_text()
+            for name in rows.keys() - {"sum"}:
+                self.assertIn(f"\n| {name} | ", manual)
+            self.assertEqual(len(re.findall(r"(?m)^ +\d+\.\d+ +\d+\.\d+ .*\([a-z_]+\.cpp:\d+\)$", text)), 10, text)
+            events = [e for e in json.loads((self.folder / trace).read_text())["traceEvents"] if e["ph"] == "X"]
+            self.assertEqual({e["tid"] for e in events}, {0, 1} if options else {0})
+            self.assertLessEqual({e["cat"] for e in events} - {"host"}, set(rows))
 
     def test_generate_refuses_a_translation_model(self):
         wrong = self.tessera("generate", "run", stdin="a\n")

@@ -246,20 +246,31 @@ TEST(Session, CountsAndTraces) {
   EXPECT_EQ(stats.collectives, 2 * tessera::stats(session.program(step)).count.at("all_reduce"));
   EXPECT_EQ(stats.collective_bytes, 2 * tessera::stats(session.program(step)).collective_bytes);
   EXPECT_EQ(stats.contraction_flops, 2 * tessera::stats(session.program(step)).contraction_flops);
+  session.stop_trace();
+  session.run(step, model.feeds());  // is not recorded
   const std::string path = ::testing::TempDir() + "/session_trace.json";
   session.write_trace(path);
   std::ifstream file(path);
   const auto trace = nlohmann::json::parse(file);
   std::map<int, int> events;
-  bool loss_seen = false;
+  std::map<int, double> last;  // lanes do not overlap: a step begins where the one before ended
+  std::map<std::string, int> kinds;
   for (const auto& e : trace.at("traceEvents")) {
     if (e.at("ph") != "X") continue;
-    ++events[e.at("tid").get<int>()];
-    loss_seen = loss_seen || e.at("args").at("where").get<std::string>().find("session_models.h:") == 0;
+    const int rank = e.at("tid").get<int>();
+    ++events[rank];
+    ++kinds[e.at("cat").get<std::string>()];
+    EXPECT_GE(e.at("ts").get<double>(), last[rank] - 0.002);  // microseconds, rounded
+    last[rank] = e.at("ts").get<double>() + e.at("dur").get<double>();
+    const std::string where = e.at("args").at("where").get<std::string>();
+    EXPECT_THAT(e.at("name").get<std::string>(), ::testing::HasSubstr(where));
+    EXPECT_EQ(where.find("session_models.h:") == 0, e.at("cat") != "host");
   }
   EXPECT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0], events[1]);
-  EXPECT_TRUE(loss_seen);
+  EXPECT_EQ(kinds["host"], 2 * 2 * 2);  // feeds and fetches of each run and rank
+  EXPECT_EQ(kinds["contractions"], 2 * 2 * 5);
+  EXPECT_EQ(kinds["loss"], 2 * 2 * 2);
   session.reset_stats();
   EXPECT_EQ(session.stats().runs, 0);
 }

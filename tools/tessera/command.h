@@ -65,6 +65,12 @@ struct Bench {
   std::vector<std::string> without;  // passes, or "all"
 };
 
+struct Profile {
+  Common common;
+  std::int64_t steps = 20;
+  std::string trace = "profile.json";
+};
+
 struct Compare {
   Common common;
   std::int64_t steps = 20;
@@ -82,6 +88,7 @@ int explain(const Explain& options);
 int presets(bool json);
 int tokenizer(const TokenizerCommand& options);
 int bench(const Bench& options);
+int profile(const Profile& options);
 int compare(const Compare& options);
 
 // Lines of a file, or of standard input for "" and "-". Throws UserError (BadData).

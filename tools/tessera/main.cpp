@@ -87,6 +87,7 @@ struct Commands {
   Explain explain;
   TokenizerCommand tokenizer;
   Bench bench;
+  Profile profile;
   Compare compare;
   bool presets_json = false;
   int result = 0;
@@ -119,6 +120,19 @@ void add_measuring(CLI::App& app, Commands& c) {
                    "what a pass brings: steps with and without it, in turns; repeat, or all for each in turn")
       ->allow_extra_args(false);
   bench->callback([&c] { c.result = command::bench(c.bench); });
+
+  CLI::App* profile = app.add_subcommand(
+      "profile", "Explain the time of a training step: a table beside the machine's floors, and a timeline.");
+  add_config(*profile, c.profile.common);
+  profile->add_option("--steps", c.profile.steps, "measured steps")
+      ->capture_default_str()
+      ->check(at_least(1));
+  profile
+      ->add_option("--trace", c.profile.trace,
+                   "where the timeline of two steps goes (open it in ui.perfetto.dev)")
+      ->capture_default_str();
+  profile->footer("Example:\n  tessera profile --preset demo --mesh 'rows:2' --layout 'batch:rows'");
+  profile->callback([&c] { c.result = command::profile(c.profile); });
 
   CLI::App* compare = app.add_subcommand(
       "compare", "Run the same training steps under several layouts and compare losses, traffic and memory.");

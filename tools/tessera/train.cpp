@@ -1,4 +1,4 @@
-// tessera train, bench.
+// tessera train, bench, profile.
 #include "tessera/train.h"
 
 #include <fmt/format.h>
@@ -58,6 +58,16 @@ int bench(const Bench& options) {
     return 0;
   }
   fmt::print("{}\n", to_string(tessera::bench(options.common.config(), bench_options)));
+  return 0;
+}
+
+int profile(const Profile& options) {
+  ProfileOptions profile_options;
+  profile_options.steps = options.steps;
+  profile_options.trace = options.trace;
+  profile_options.note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  fmt::print("{}", to_string(tessera::profile(options.common.config(), profile_options)));
+  fmt::print("\nThe timeline of two steps is in {}; open it in ui.perfetto.dev.\n", options.trace);
   return 0;
 }
 
