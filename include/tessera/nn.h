@@ -148,12 +148,17 @@ struct Loss {
   Tensor sum;     // scalar: weighted sum of the token losses
   Tensor weight;  // scalar: sum of the weights, the number of real tokens by default
   Tensor tokens;  // the loss of each token, unweighted
+  Tensor best;    // projected_loss without gradients: the class of each token with the largest logit
 };
 // Cross-entropy of logits [..., vocab] against i32 labels. `weights` (same dimensions as labels) or, when it
 // is an empty Tensor, 1 where the label is not 0. Optimizers divide gradients of `sum` by the total of
 // `weight` over all shards and micro-batches, so a token counts the same wherever it lies.
 Loss cross_entropy_loss(Arg logits, Arg labels, const std::string& vocab, const CrossEntropy& options = {},
                         const Tensor& weights = {});
+// The same of the logits output_projection(x, table), which need not exist whole. With `gradients` they are
+// made in one go with the loss: for steps that differentiate `sum`.
+Loss projected_loss(Arg x, Arg table, Arg labels, const CrossEntropy& options, const Tensor& weights,
+                    bool gradients);
 // a / b, and 0 where b is 0. Scalars.
 Tensor ratio(Arg a, Arg b);
 

@@ -162,6 +162,7 @@ struct GradContext {
   std::vector<Tensor> outputs;       // of the node
   std::vector<Tensor> output_grads;  // invalid Tensor where no gradient arrives
   std::vector<Tensor> input_grads;   // to be filled; leave invalid where there is none
+  bool through_expansion = false;    // set it to have the record's expansion differentiated instead
 
   const Tensor& in(int i) const { return node.inputs[static_cast<std::size_t>(i)]; }
   const Tensor& out(int i = 0) const { return outputs[static_cast<std::size_t>(i)]; }
@@ -288,5 +289,8 @@ inline Role role_of(const Call& call, int input, const std::string& dim) {
 
 // The Call of a node, with global types.
 Call call_of(const Node& node);
+
+// Floating-point operations in the matrix products of a shard; 0 for an op without any.
+double product_flops(const Call& local);
 
 }  // namespace tessera

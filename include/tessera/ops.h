@@ -153,6 +153,20 @@ struct CrossEntropy {
 };
 Tensor cross_entropy(Arg logits, Arg targets, const std::string& dim, CrossEntropy options = {});
 
+// The same of the logits x . table, x [rows..., width], table [dim, width] of one type, without the logits.
+struct LinearCrossEntropy {
+  Tensor loss, best;  // of each row: its loss; i32, the class with the largest logit (lowest on ties)
+};
+LinearCrossEntropy linear_cross_entropy(Arg x, Arg table, Arg targets, const std::string& dim,
+                                        CrossEntropy options = {});
+// For training: sum(weights * loss), whose gradients are made together with it. weights: in the type of the
+// loss, the dimensions of targets.
+struct LinearCrossEntropySum {
+  Tensor sum, loss;  // scalar; of each row, unweighted
+};
+LinearCrossEntropySum linear_cross_entropy_sum(Arg x, Arg table, Arg targets, Arg weights,
+                                               const std::string& dim, CrossEntropy options = {});
+
 // --- sources
 // ---------------------------------------------------------------------------------------------------
 Tensor constant(Graph& graph, double value, const Shape& shape, DType dtype = DType::F32,

@@ -164,7 +164,7 @@ struct ProgramStats {
   std::map<std::string, std::int64_t> bytes_per_axis;  // payload per axis group ("rows", "rows+cols")
   std::int64_t collective_bytes = 0;
   double flops = 0;                 // of the rank with the largest parts
-  double contraction_flops = 0;     // of heavy ops only
+  double contraction_flops = 0;     // in matrix products only
   std::int64_t variable_bytes = 0;  // of the variables it uses, per rank, largest parts
 };
 ProgramStats stats(const Program& program);

@@ -90,7 +90,7 @@ struct RunStats {
   double seconds = 0;                 // wall time inside run()
   std::int64_t collectives = 0;       // of one rank
   std::int64_t collective_bytes = 0;  // payload of one rank
-  double contraction_seconds = 0;     // time in heavy ops, mean over ranks
+  double contraction_seconds = 0;     // time in contractions, mean over ranks
   double contraction_flops = 0;       // mean over ranks
   double wait_seconds = 0;            // time waiting for other ranks, mean over ranks
 };

@@ -18,7 +18,7 @@ constexpr std::int64_t kScratch = std::int64_t{1} << 40;  // any amount
 
 Contraction dense(const Product& p, DType dtype) {
   Contraction c;
-  c.dtype = dtype;
+  c.dtype = c.result = dtype;
   if (p.batch > 1) c.batch = {{p.batch, p.m * p.k, p.k * p.n, p.m * p.n}};
   c.m = {{p.m, p.k, 0, p.n}};
   c.n = {{p.n, 0, 1, 1}};

@@ -139,11 +139,11 @@ void RankProgram::prepare_run(Prepared& p) {
   if (all_empty(p.out)) return;
   const Call& call = p.step->call;
   p.heavy = call.op->products != nullptr;
-  if (p.heavy && call.op->flops != nullptr) {
+  if (p.heavy) {
     Call local = call;
     for (std::size_t i = 0; i < p.in.size(); ++i) local.in[i].shape = p.in[i].shape;
     for (std::size_t o = 0; o < p.out.size(); ++o) local.out[o].shape = p.out[o].shape;
-    contraction_flops_ += call.op->flops(local);
+    contraction_flops_ += product_flops(local);
   }
   if (any_empty(p.out)) return prepare_reference(p);
   const KernelSite site{call, p.in, p.out, threads_};

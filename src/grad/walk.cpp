@@ -123,12 +123,14 @@ void ReverseWalk::visit_record(int id, const Tensors& output_grads) {
   for (std::size_t o = 0; o < node.outputs.size(); ++o)
     context.outputs.emplace_back(&graph_, id, static_cast<int>(o));
   node.op->grad(context);
+  if (context.through_expansion) return visit_expansion(id, output_grads);
   redirect(first_new);
   for (std::size_t i = 0; i < node.inputs.size(); ++i)
     contribute(node.inputs[i], current(context.input_grads[i]));
 }
 
-// A fused record without a gradient of its own: its expansion is built here and differentiated. The inputs
+// A fused record without a gradient of its own, or none for these outputs: its expansion is built here and
+// differentiated. The inputs
 // pass through identities, since one tensor may be several inputs.
 void ReverseWalk::visit_expansion(int id, const Tensors& output_grads) {
   const Node& node = graph_.node(id);

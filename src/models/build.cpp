@@ -27,7 +27,30 @@ class ModelBuilder {
                   shape.source_length, to_string(Location(where)));
   }
 
-  Tensor logits() {
+  Tensor logits() { return model_.logits(hidden()); }
+
+  TransformerOutputs loss() {
+    TransformerOutputs outputs;
+    const Tensor x = hidden();
+    outputs.logits = model_.logits(x);
+    const Tensor labels = targets();
+    Tensor weights;
+    if (shape_.explicit_weights) weights = graph_.input("weight", row_shape(), model_.wide(), where_);
+    CrossEntropy options;
+    if (mode_ == ModelMode::Train) options = {config_.label_smoothing, config_.z_loss};
+    outputs.loss = nn::projected_loss({x, where_}, model_.output_table(), labels, options, weights,
+                                      mode_ == ModelMode::Train);
+    const Graph::Scope scope(graph_, "metrics", where_);
+    const Tensor real = weights.valid() ? weights : cast(nn::padding_mask({labels, where_}), model_.wide());
+    const Tensor best =
+        outputs.loss.best.valid() ? outputs.loss.best : argmax({outputs.logits, where_}, "vocab");
+    outputs.correct = reduce_sum(mul(cast(equal({best, where_}, labels), model_.wide()), real));
+    return outputs;
+  }
+
+ private:
+  // What the output projection sees.
+  Tensor hidden() {
     const bool has_source = config_.kind == ModelKind::EncoderDecoder;
     if (shape_.packed) segment_ = target_input("segment");
     const bool absolute =
@@ -45,26 +68,9 @@ class ModelBuilder {
       };
     }
     const Tensor ids = shape_.explicit_inputs ? target_input("target_input") : shifted_targets();
-    return model_.logits(model_.run(stack, model_.embed(ids, position, false)));
+    return model_.run(stack, model_.embed(ids, position, false));
   }
 
-  TransformerOutputs loss() {
-    TransformerOutputs outputs;
-    outputs.logits = logits();
-    const Tensor labels = targets();
-    Tensor weights;
-    if (shape_.explicit_weights) weights = graph_.input("weight", row_shape(), model_.wide(), where_);
-    CrossEntropy options;
-    if (mode_ == ModelMode::Train) options = {config_.label_smoothing, config_.z_loss};
-    outputs.loss = nn::cross_entropy_loss({outputs.logits, where_}, labels, "vocab", options, weights);
-    const Graph::Scope scope(graph_, "metrics", where_);
-    const Tensor real = weights.valid() ? weights : cast(nn::padding_mask({labels, where_}), model_.wide());
-    const Tensor hit = equal(argmax({outputs.logits, where_}, "vocab"), labels);
-    outputs.correct = reduce_sum(mul(cast(hit, model_.wide()), real));
-    return outputs;
-  }
-
- private:
   Shape row_shape() const { return {{"batch", shape_.batch}, {"length", shape_.target_length}}; }
   Tensor target_input(const char* name) { return graph_.input(name, row_shape(), DType::I32, where_); }
 

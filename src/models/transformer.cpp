@@ -84,14 +84,21 @@ Tensor Transformer::embed(const Tensor& ids, const Tensor& positions, bool sourc
   return dropped(x);
 }
 
-Tensor Transformer::logits(const Tensor& x) {
-  Tensor weights = table(false);
-  if (!config_.tied_softmax) {
-    weights = nn::embedding_table(graph_, "softmax/table", {"vocab", config_.vocab}, x.dim("d_model"),
-                                  1 / std::sqrt(static_cast<double>(config_.d_model)), config_.dtype, where_);
+Tensor Transformer::output_table() {
+  if (config_.tied_softmax) return table(false);
+  Tensor& entry = tables_["softmax/table"];
+  if (!entry.valid()) {
+    entry =
+        nn::embedding_table(graph_, "softmax/table", {"vocab", config_.vocab}, {"d_model", config_.d_model},
+                            1 / std::sqrt(static_cast<double>(config_.d_model)), config_.dtype, where_);
   }
+  return entry;
+}
+
+Tensor Transformer::logits(const Tensor& x) {
+  const Tensor weights = output_table();
   const Graph::Scope scope(graph_, "softmax", where_);
-  return nn::output_projection(x, weights);
+  return nn::output_projection({x, where_}, weights);
 }
 
 // ---------------------------------------------------------------------------------------------- layers

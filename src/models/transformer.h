@@ -21,6 +21,7 @@ class Transformer {
   // Tokens [batch, length] -> [batch, length, d_model]. `positions` (i32, broadcast by name) or, when
   // invalid, 0, 1, ...
   Tensor embed(const Tensor& ids, const Tensor& positions, bool source);
+  Tensor output_table();
   Tensor logits(const Tensor& x);
 
   // Where a self-attention finds its memory: the training graph projects the sequence itself, decoding reads

@@ -91,6 +91,8 @@ constexpr const Op* kAll[] = {
     &kRmsNormScaleGrad,
     &kCrossEntropy,
     &kCrossEntropyGrad,
+    &kLinearCrossEntropy,
+    &kLinearCrossEntropySum,
     // Sources and random numbers
     &kConstant,
     &kConstantValues,

@@ -325,7 +325,7 @@ std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& in
 
 void Lowering::count_repeated_work(const Call& call, const std::vector<int>& inputs,
                                    const std::vector<Placement>& outputs) {
-  double flops = call.op->flops ? call.op->flops(call) : 0;
+  const double flops = product_flops(call);
   heavy_flops_ += flops;
   for (int axis = 0; axis < mesh_.axis_count(); ++axis) {
     auto cut_by = [&](const Placement& p) {

@@ -34,10 +34,9 @@ std::int64_t resident_bytes() {
 void add_products(const Program& program, std::vector<Product>& products, double& flops) {
   for (const Step& step : program.steps) {
     if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) continue;
-    for (const Product& p : step.call.op->products(largest_call(program, step))) {
-      products.push_back(p);
-      flops += 2 * p.share * static_cast<double>(p.batch * p.m * p.n * p.k);
-    }
+    const Call local = largest_call(program, step);
+    for (const Product& p : step.call.op->products(local)) products.push_back(p);
+    flops += product_flops(local);
   }
 }
 

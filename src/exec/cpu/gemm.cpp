@@ -189,16 +189,17 @@ HWY_INLINE void multiply_tile(const Tile<Acc>& tile, Acc* const* c) {
   }
 }
 
-template <class T, class Acc>
-class Product {
+// Operands of type T, a result of type R.
+template <class T, class R, class Acc>
+class BlockedProduct {
  public:
-  Product(const GemmPlan& plan, GemmBlocks blocks, void* workspace) : plan_(plan), blocks_(blocks) {
+  BlockedProduct(const GemmPlan& plan, GemmBlocks blocks, void* workspace) : plan_(plan), blocks_(blocks) {
     a_pack_ = static_cast<Acc*>(workspace);
     b_pack_ = a_pack_ + blocks.a_pack();
     sums_ = b_pack_ + blocks.b_pack();
   }
 
-  void run(const T* a, const T* b, T* c, GemmRange range) {
+  void run(const T* a, const T* b, R* c, GemmRange range) {
     const std::int64_t depth = plan_.a_k.count();
     // A result that cannot hold partial sums is kept in `sums_` until all of k is done.
     const bool apart = blocks_.apart && depth > blocks_.kc;
@@ -275,9 +276,9 @@ class Product {
 
   // The product of the blocks into c, or into sums_ (row-major, nc wide, from row m0).
   template <bool kApart>
-  void block(T* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
+  void block(R* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
              std::int64_t k0, int kc) {
-    Tile<Acc> tile{nullptr, b_pack_, 1, kColumns<Acc>, kc, k0 > 0};
+    Tile<Acc> tile{nullptr, b_pack_, 1, kColumns<Acc>, kc, k0 > 0 || plan_.accumulate};
     std::int64_t b_panel = static_cast<std::int64_t>(kColumns<Acc>) * kc;
     if constexpr (std::is_same_v<T, Acc>) {
       if (straight_b_) tile.b = straight_b_, tile.b_step = plan_.b_k.at(1), b_panel = kColumns<Acc>;
@@ -311,10 +312,10 @@ class Product {
     (straight ? multiply_tile<true, Acc> : multiply_tile<false, Acc>)(tile, row);
   }
 
-  void tile_to_result(Tile<Acc> tile, bool straight, T* c, std::int64_t m, int rows, std::int64_t n,
+  void tile_to_result(Tile<Acc> tile, bool straight, R* c, std::int64_t m, int rows, std::int64_t n,
                       int columns) {
     const bool contiguous = plan_.c_n.contiguous(n, columns);
-    if constexpr (std::is_same_v<T, Acc>) {
+    if constexpr (std::is_same_v<R, Acc>) {
       if (rows == kRows && columns == kColumns<Acc> && contiguous) {
         Acc* row[kRows];
         for (int r = 0; r < kRows; ++r) row[r] = c + plan_.c_m.at(m + r) + plan_.c_n.at(n);
@@ -331,19 +332,19 @@ class Product {
   }
 
   // Sums that are added to never pass through a narrower type (`apart`).
-  void store_row(const Acc* from, bool add, T* row, std::int64_t n, int columns, bool contiguous) {
+  void store_row(const Acc* from, bool add, R* row, std::int64_t n, int columns, bool contiguous) {
     if (contiguous && !add) return narrow_run(from, row + plan_.c_n.at(n), columns);
     for (int j = 0; j < columns; ++j) {
-      T& to = row[plan_.c_n.at(n + j)];
-      if constexpr (std::is_same_v<T, Acc>) {
-        to = add ? static_cast<T>(from[j] + to) : from[j];
+      R& to = row[plan_.c_n.at(n + j)];
+      if constexpr (std::is_same_v<R, Acc>) {
+        to = add ? static_cast<R>(from[j] + to) : from[j];
       } else {
-        to = narrowed<T>(from[j]);
+        to = narrowed<R>(from[j]);
       }
     }
   }
 
-  void store_sums(T* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  void store_sums(R* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
     const int columns = static_cast<int>(n1 - n0);
     const bool contiguous = plan_.c_n.contiguous(n0, columns);
     for (std::int64_t m = m0; m < m1; ++m) {
@@ -361,20 +362,20 @@ class Product {
 void run_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a,
                std::int64_t a_at, const void* b, std::int64_t b_at, void* c, std::int64_t c_at,
                const GemmRange& range) {
-  const auto go = [&]<class T, class Acc>(T, Acc) {
-    Product<T, Acc>(plan, blocks, workspace)
-        .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<T*>(c) + c_at,
+  const auto go = [&]<class T, class R, class Acc>(T, R, Acc) {
+    BlockedProduct<T, R, Acc>(plan, blocks, workspace)
+        .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<R*>(c) + c_at,
              range);
   };
   switch (plan.dtype) {
     case DType::F32:
-      return go(float(), float());
+      return go(float(), float(), float());
     case DType::F64:
-      return go(double(), double());
+      return go(double(), double(), double());
     case DType::I32:
-      return go(std::uint32_t(), std::uint32_t());
+      return go(std::uint32_t(), std::uint32_t(), std::uint32_t());
     default:
-      return go(bf16(), float());
+      return plan.result == DType::F32 ? go(bf16(), float(), float()) : go(bf16(), bf16(), float());
   }
 }
 
@@ -409,13 +410,14 @@ GemmIndex::GemmIndex(std::vector<std::int64_t> offsets) : count_(static_cast<std
   }
 }
 
-std::int64_t gemm_workspace(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
-  return threads * GemmBlocks(dtype, m, n, k).bytes();
+std::int64_t gemm_workspace(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k,
+                            int threads) {
+  return threads * GemmBlocks(dtype, result, m, n, k).bytes();
 }
 
 void gemm(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace) {
   const std::int64_t m = plan.c_m.count(), n = plan.c_n.count();
-  const GemmBlocks blocks(plan.dtype, m, n, plan.a_k.count());
+  const GemmBlocks blocks(plan.dtype, plan.result, m, n, plan.a_k.count());
   std::int64_t batches = 1;
   for (const GemmBatch& dim : plan.batch) batches *= dim.count;
   // Threads share whole products when there are enough of them, else parts of the longer side.

@@ -14,6 +14,8 @@ constexpr std::array kKernels = {
     &kLogSumExpKernel,
     &kCrossEntropyKernel,
     &kCrossEntropyGradKernel,
+    &kLinearCrossEntropyKernel,
+    &kLinearCrossEntropySumKernel,
     &kRmsNormKernel,
     &kRmsNormGradKernel,
     &kRmsNormScaleGradKernel,
