@@ -25,6 +25,7 @@ struct ProgramValue {
   int view_of = -1;           // the same bytes as this earlier value (rename, reshape without data movement)
   std::string variable = {};  // Kind::Variable: its name in the Store; Kind::Feed: the input's name
   bool from_storage = false;  // a variable gathered for use: kept for one region only
+  bool own_rows = false;      // views a variable: this rank's rows in the buffer that replicas share
 };
 
 enum class CollectiveKind : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Permute, Exchange };
@@ -96,8 +97,11 @@ class Target {
 };
 
 struct LowerOptions {
+  // Ranks that hold the same part of a variable share its memory (threads of one process): each updates rows
+  // of its own, and gradients are reduced only there.
+  bool shared_variables = false;
   // Passes to leave out, by name: "delay" (pending sums flow through linear ops), "reduce_scatter", "fuse",
-  // "early_update", "in_place" (Session only), "views". Results do not depend on them.
+  // "early_update", "in_place", "own_rows" (both Session only), "views". Results do not depend on them.
   std::set<std::string> without;
   std::map<std::string, Placement>
       accumulators;      // where accumulators already live; lower() adds those it decides
@@ -120,9 +124,9 @@ struct MemoryPlan {
   std::int64_t arena_bytes = 0;
   std::int64_t liveness_bound = 0;  // the largest sum of live bytes at any step: no plan can be smaller
   std::vector<int> peak_values;     // values alive at that step, largest first
-  // Per value: the variable (a value) that it is computed straight into, instead of being copied there by its
-  // Assign; -1: none. All outputs of such a step are, and their variables have one placement: ranks that
-  // share the buffers can share the work.
+  // Per value: the variable (a value, or own rows of one) that it is computed straight into, instead of being
+  // copied there by its Assign; -1: none. All outputs of such a step are, and their variables have one
+  // placement: ranks that share the buffers can share the work.
   std::vector<int> stored_in;
 };
 MemoryPlan plan_memory(const Program& program, const Target& target);

@@ -255,8 +255,10 @@ int RankProgram::last_read_of(int variable, int before) const {
   return last;
 }
 
-// Who else holds the variable's buffer, and when they have read it for the last time before step `index`.
+// Who else holds the buffer of a variable (or of own rows of one), and when they have read it for the last
+// time before step `index`.
 StoredShard& RankProgram::shared_by(Prepared& p, int variable, int index) {
+  variable = base(variable);
   StoredShard& shard = store_.get(value(variable).variable).shard(rank_);
   p.sharers.clear();
   for (int other : shard.ranks)
@@ -268,7 +270,11 @@ StoredShard& RankProgram::shared_by(Prepared& p, int variable, int index) {
 void RankProgram::prepare_assign(Prepared& p, int index) {
   if (plan_.stored_in[static_cast<std::size_t>(p.step->in[0])] >= 0) return;  // is there already
   p.action = Action::Assign;
-  StoredShard& shard = shared_by(p, base(p.step->out[0]), index);
+  StoredShard& shard = shared_by(p, p.step->out[0], index);
+  if (value(p.step->out[0]).own_rows) {
+    p.slice_end = static_cast<std::size_t>(p.out[0].elements()) * size_of(p.out[0].dtype);
+    return;
+  }
   const std::size_t line = AlignedBuffer::kAlignment, bytes = shard.data.size();
   const std::size_t lines = (bytes + line - 1) / line, members = shard.ranks.size();
   const auto position = static_cast<std::size_t>(std::find(shard.ranks.begin(), shard.ranks.end(), rank_) -
@@ -278,12 +284,14 @@ void RankProgram::prepare_assign(Prepared& p, int index) {
 }
 
 // A component-wise step that updates variables in their own memory: ranks that share it do a slice of the
-// loop each.
+// loop each, or each its own rows.
 void RankProgram::prepare_store(Prepared& p, int index) {
   const Step& step = *p.step;
   std::int64_t part = 0, parts = 1;
   for (int out : step.out) {
-    const StoredShard& shard = shared_by(p, plan_.stored_in[static_cast<std::size_t>(out)], index);
+    const int stored = plan_.stored_in[static_cast<std::size_t>(out)];
+    const StoredShard& shard = shared_by(p, stored, index);
+    if (value(stored).own_rows) continue;
     part = std::find(shard.ranks.begin(), shard.ranks.end(), rank_) - shard.ranks.begin();
     parts = static_cast<std::int64_t>(shard.ranks.size());
   }

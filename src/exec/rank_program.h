@@ -127,6 +127,7 @@ class RankProgram {
   int base(int id) const;
   View view_of(int id) const;
   void* address(int id) const;
+  std::int64_t bytes_before(int rows) const;  // of the variable, before these own rows of it
   std::string where(const Step& step) const;
 
   const Program& program_;

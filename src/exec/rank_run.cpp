@@ -62,10 +62,25 @@ void set_window(View& view, const Type& global, const Box& box,
 
 }  // namespace
 
+std::int64_t RankProgram::bytes_before(int rows) const {
+  const Box &part = bound_.boxes[static_cast<std::size_t>(rows)],
+            &whole = bound_.boxes[static_cast<std::size_t>(value(rows).view_of)];
+  std::int64_t elements = 0, stride = 1;
+  for (std::size_t d = part.size.size(); d-- > 0;) {
+    elements += (part.start[d] - whole.start[d]) * stride;
+    stride *= whole.size[d];
+  }
+  return elements * static_cast<std::int64_t>(size_of(value(rows).type.dtype));
+}
+
 void* RankProgram::address(int id) const {
-  const int stored = plan_.stored_in[static_cast<std::size_t>(id)], b = stored >= 0 ? stored : base(id);
+  const int stored = plan_.stored_in[static_cast<std::size_t>(id)];
+  int b = stored >= 0 ? stored : id;
+  std::int64_t skipped = 0;  // bytes before the rank's own rows
+  for (; value(b).view_of >= 0; b = value(b).view_of)
+    if (value(b).own_rows) skipped += bytes_before(b);
   if (value(b).kind == ProgramValue::Kind::Variable)
-    return store_.get(value(b).variable).shard(rank_).data.data();
+    return store_.get(value(b).variable).shard(rank_).data.data() + skipped;
   const std::int64_t offset = plan_.offset[static_cast<std::size_t>(id)];
   return offset < 0 ? nullptr : arena_ + offset;
 }

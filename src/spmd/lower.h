@@ -67,7 +67,7 @@ class Lowering {
   OpCuts decide_cuts(const Call& call, const std::vector<int>& inputs);
   void refine_in_update(const Call& call, const std::vector<int>& inputs,
                         std::map<std::string, Cut>& cut) const;
-  void take_storage_cuts(const Call& call, std::map<std::string, Cut>& cut) const;
+  void take_storage_cuts(const Call& call, const Placement& gradient, std::map<std::string, Cut>& cut) const;
   void check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const;
   std::vector<int> expand_op(const Call& call, const std::vector<int>& inputs, const OpCuts& cuts);
   std::optional<std::vector<int>> delayed_axes(const Scope& scope, const Node& node, const Call& call,
@@ -104,6 +104,10 @@ class Lowering {
   int reshard(int value, const Placement& target, const std::string& why);
   int reduce_pending(int value, const Placement& target, const std::string& why);
   int emit_slice(int value, const Placement& target);
+  // Rows that a rank has to itself of a variable stored as `stored`: its first dimension cut over every axis
+  // that has replicas.
+  Placement own_rows(const Shape& shape, Placement stored, const Placement& gradient) const;
+  bool are_own_rows(const Shape& shape, const Placement& part, const Placement& stored) const;
   int emit_collective(int value, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes,
                       const Placement& target, const std::string& why);
   void emit_collective_into(int in, int out, Collective collective);
@@ -134,7 +138,7 @@ class Lowering {
   std::map<std::string, int> variables_;  // name -> value
   struct PendingAssign {
     int value;
-    int variable;
+    int variable;  // or a rank's own rows of it
     Origin origin;
   };
   std::vector<PendingAssign> assigns_;  // waiting for the variable's last read

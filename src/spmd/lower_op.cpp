@@ -123,7 +123,7 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
     if (!whole) cuts.split_whole.push_back(name);
   }
   if (origin_.region == Region::Update) refine_in_update(call, inputs, cuts.cut);
-  if (call.attrs.has("storage_of")) take_storage_cuts(call, cuts.cut);
+  if (call.attrs.has("storage_of")) take_storage_cuts(call, value(inputs[0]).placement, cuts.cut);
   if (call.op->aligned != nullptr) {
     for (const auto& [dim, part] : call.op->aligned(call)) cuts.cut[part] = {cuts.cut[dim].axes, 1};
   }
@@ -160,11 +160,14 @@ void Lowering::refine_in_update(const Call& call, const std::vector<int>& inputs
   }
 }
 
-// A gradient marked as belonging to a parameter is brought where the parameter's slots are stored.
-void Lowering::take_storage_cuts(const Call& call, std::map<std::string, Cut>& cut) const {
+// A gradient marked as belonging to a parameter is brought where the parameter's slots are stored, or to the
+// rows of them that the rank updates.
+void Lowering::take_storage_cuts(const Call& call, const Placement& gradient,
+                                 std::map<std::string, Cut>& cut) const {
   Variable slot{call.attrs.text("storage_of"), VariableKind::Slot, "", {}, -1};
   const Shape& shape = call.in[0].shape;
   Placement stored = storage_placement(mesh_, layout_, slot, shape);
+  if (options_.shared_variables) stored = own_rows(shape, stored, gradient);
   for (std::size_t d = 0; d < shape.count(); ++d) cut[shape[d].name] = stored.cuts[d];
 }
 
