@@ -288,6 +288,7 @@ Cut Lowering::home_cut(const Dim& dim) const {
 Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh& mesh, const Layout& layout,
               LowerOptions& options) {
   Program program = Lowering(mesh, layout, options).run(graph, targets);
+  drop_unread(program);
   if (options.without.count("fuse") == 0 && !options.pin_all) program = fuse(std::move(program));
   if (!options.pin_all) insert_frees(program);
   verify(program);

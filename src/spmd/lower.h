@@ -79,6 +79,9 @@ class Lowering {
                              const std::vector<int>& delayed) const;
   std::vector<int> emit_run(const Call& call, const std::vector<int>& inputs,
                             const std::vector<Placement>& outputs);
+  std::optional<int> make_part(int id, const Placement& target, const std::string& why);
+  std::optional<int> add_parts(const Step& add, const Placement& target, const std::string& why);
+  std::optional<std::vector<Placement>> inputs_of_part(const Step& maker, const Placement& target) const;
   void count_repeated_work(const Call& call, const std::vector<int>& inputs,
                            const std::vector<Placement>& outputs);
 
@@ -146,6 +149,7 @@ class Lowering {
   double heavy_flops_ = 0;
   std::map<std::string, int> value_names_;
   std::map<int, std::set<std::string>> summed_;  // pending value -> dimensions whose sums it still lacks
+  std::map<int, int> maker_;                     // value -> the Run step that makes it
   std::map<int, int> open_reads_;  // variable value -> consumers of it or of a view, not lowered yet
 };
 

@@ -111,7 +111,8 @@ int Lowering::reduce_pending(int id, const Placement& target, const std::string&
       for (int axis : scattered_axes(scatter, to_reduce))
         scatter.pending[static_cast<std::size_t>(axis)] = Reduction::None;
       std::vector<int> axes = scattered_axes(scatter, to_reduce);
-      now = emit_collective(now, CollectiveKind::ReduceScatter, reduction, axes, scatter, why);
+      const std::optional<int> part = make_part(now, scatter, why);
+      now = part ? *part : emit_collective(now, CollectiveKind::ReduceScatter, reduction, axes, scatter, why);
       std::erase_if(to_reduce, [&](int a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
     }
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/grad.h"
+#include "tessera/nn.h"
 #include "tessera/optimizer.h"
 #include "unit/session_models.h"
 
@@ -101,6 +102,51 @@ TEST(SessionOwnRows, GradientsAreReducedOnlyWhereTheyAreUsed) {
     if (own_rows) {
       EXPECT_EQ(counts.collective_bytes, (35 + 5 + 10 + 1) * 8 + 2 * 8);
     }
+  }
+}
+
+// The gradient of an embedding goes to the table's rows from all tokens: no rank makes a table of it, alone
+// or added to the gradient of a tied projection.
+TEST(SessionOwnRows, EmbeddingGradientsAreMadeInParts) {
+  const Dim batch{"batch", 6}, length{"length", 5}, width{"width", 4}, vocab{"vocab", 701};
+  for (const bool tied : {false, true}) {
+    std::vector<Array> tables;
+    for (const char* layout : {"", "batch:a"}) {
+      Graph g;
+      const Tensor ids = g.input("ids", {batch, length}, DType::I32);
+      const Tensor table = g.parameter("table", {vocab, width}, Initializer::normal(0.5), DType::F64);
+      const Tensor x = nn::embedding(table, ids, DType::F64);
+      Tensor loss = reduce_sum(square(x));
+      if (tied) loss = loss + nn::projected_loss(tanh(x), table, ids, {}, {}, true).sum;
+      OptimizerConfig config;
+      const UpdateInputs inputs{g.input("rate", {}, DType::F64), g.input("step", {}, DType::I32), {}};
+      const Updates updates = build_updates(g, {table}, gradients({loss}, {table}), config, inputs);
+      Tensors targets{loss, updates.gradient_norm};
+      targets.insert(targets.end(), updates.assignments.begin(), updates.assignments.end());
+      Session session(g, Mesh::parse("a:3"), Layout::parse(layout));
+      const int program = session.compile(targets);
+      Array tokens(ids.type());
+      for (std::int64_t i = 0; i < tokens.elements(); ++i)
+        tokens.set(i, static_cast<double>(i * i * 7 % vocab.size));
+      for (int step = 0; step < 2; ++step)
+        session.run(program,
+                    {{"ids", tokens},
+                     {"rate", Array({{}, DType::F64}, {0.1})},
+                     {"step", Array({{}, DType::I32}, {static_cast<double>(step)})}},
+                    {.step = step, .windows = {}});
+      tables.push_back(session.store().read("table"));
+      int scattered = 0;
+      for (const Step& step : session.program(program).steps) {
+        if (step.kind != Step::Kind::Run || std::string(step.call.op->name) != "scatter_add") continue;
+        ++scattered;
+        const Placement& placement =
+            session.program(program).values[static_cast<std::size_t>(step.out[0])].placement;
+        EXPECT_TRUE(placement.complete()) << layout;
+        EXPECT_EQ(placement.cuts[0].axes.empty(), std::string(layout).empty());
+      }
+      EXPECT_EQ(scattered, 1);
+    }
+    EXPECT_LT(largest_difference(tables[0], tables[1]), 1e-12);
   }
 }
 
