@@ -91,6 +91,9 @@ constexpr const Op* kAll[] = {
     &kRmsNormScaleGrad,
     &kCrossEntropy,
     &kCrossEntropyGrad,
+    // Attention
+    &kAttention,
+    &kAttentionGrad,
     // Sources and random numbers
     &kConstant,
     &kConstantValues,

@@ -94,6 +94,10 @@ extern const Op kRmsNormScaleGrad;
 extern const Op kCrossEntropy;
 extern const Op kCrossEntropyGrad;
 
+// Attention (attention.cpp)
+extern const Op kAttention;
+extern const Op kAttentionGrad;
+
 // Sources and random numbers (source.cpp, random.cpp)
 extern const Op kConstant;
 extern const Op kConstantValues;

@@ -36,7 +36,7 @@ void add_products(const Program& program, std::vector<Product>& products, double
     if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) continue;
     for (const Product& p : step.call.op->products(largest_call(program, step))) {
       products.push_back(p);
-      flops += 2 * p.share * static_cast<double>(p.batch * p.m * p.n * p.k);
+      flops += 2 * p.times * static_cast<double>(p.batch * p.m * p.n * p.k);
     }
   }
 }
