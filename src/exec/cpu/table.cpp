@@ -20,6 +20,8 @@ constexpr std::array kKernels = {
     &kLayerNormKernel,
     &kLayerNormGradKernel,
     &kLayerNormScaleGradKernel,
+    &kAttentionKernel,
+    &kAttentionGradKernel,
     &kReduceSumKernel,
     &kReduceMeanKernel,
     &kReduceMaxKernel,
