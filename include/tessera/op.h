@@ -206,7 +206,7 @@ struct Sample {
 struct Product {
   DType dtype = DType::F32;
   std::int64_t batch = 1, m = 1, n = 1, k = 1;
-  double share = 1;  // of it that is computed: masks hide the rest
+  double times = 1;  // how often it is computed; less than once where masks hide the rest
   auto operator<=>(const Product&) const = default;
 };
 
@@ -259,7 +259,8 @@ struct Op {
   // Component-wise ops: the scalar code (inputs broadcast by name).
   ScalarCode (*scalar)(const Call&) = nullptr;
 
-  // Fused ops: the same from primitives; used when a Whole dimension is split, and as the oracle.
+  // Fused ops: the same from primitives; used when a Whole dimension is split, and as the oracle. Random ops
+  // among them draw with the key of the op that they stand for.
   std::vector<Tensor> (*expand)(ExpandContext&) = nullptr;
 
   // Floating-point operations of one shard (call has local types). nullptr: one per output element.

@@ -46,7 +46,7 @@ struct BareProducts::Impl {
   // One rank's operands (shared by all products: only their sizes matter) and its primitives.
   struct RankProducts {
     AlignedBuffer a, b, c, scratch;
-    std::vector<std::pair<std::shared_ptr<DnnlProduct>, double>> list;  // with the share of it that counts
+    std::vector<std::pair<std::shared_ptr<DnnlProduct>, double>> list;  // and how often each is computed
 
     double run(DnnlProduct& product) {
       const double begin = now();
@@ -95,7 +95,7 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int 
       }
     }
     for (const Product& p : products)
-      if (best.count(p) != 0) rank.list.emplace_back(best.at(p), p.share);
+      if (best.count(p) != 0) rank.list.emplace_back(best.at(p), p.times);
   });
 }
 
@@ -105,8 +105,8 @@ double BareProducts::run() {
   std::vector<double> seconds(impl_->ranks.size());
   impl_->pool.run_all([&](int r) {
     Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
-    for (const auto& [product, share] : rank.list)
-      seconds[static_cast<std::size_t>(r)] += share * rank.run(*product);
+    for (const auto& [product, times] : rank.list)
+      seconds[static_cast<std::size_t>(r)] += times * rank.run(*product);
   });
   return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
 }

@@ -139,6 +139,10 @@ void ReverseWalk::visit_expansion(int id, const Tensors& output_grads) {
   ExpandContext context{graph_, call, {}, {}, node.where};
   for (const Tensor& t : node.inputs) context.inputs.push_back(identity(t));
   const Tensors outputs = node.op->expand(context);
+  for (std::size_t i = first_new; i < graph_.nodes().size(); ++i) {
+    Node& part = graph_.mutable_node(static_cast<int>(i));
+    if (part.op->random) part.key = node.key;
+  }
   redirect(first_new);
   Tensors ys, xs, seeds;
   std::vector<std::size_t> at;

@@ -93,6 +93,9 @@ constexpr const Op* kAll[] = {
     &kCrossEntropyGrad,
     &kLinearCrossEntropy,
     &kLinearCrossEntropySum,
+    // Attention
+    &kAttention,
+    &kAttentionGrad,
     // Sources and random numbers
     &kConstant,
     &kConstantValues,

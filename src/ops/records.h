@@ -97,6 +97,10 @@ extern const Op kCrossEntropyGrad;
 extern const Op kLinearCrossEntropy;
 extern const Op kLinearCrossEntropySum;
 
+// Attention (attention.cpp)
+extern const Op kAttention;
+extern const Op kAttentionGrad;
+
 // Sources and random numbers (source.cpp, random.cpp)
 extern const Op kConstant;
 extern const Op kConstantValues;

@@ -105,7 +105,8 @@ void Lowering::note_sums(const Call& call, const std::vector<int>& inputs, const
 Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>& inputs) {
   OpCuts cuts;
   auto actual_cut = [&](std::size_t i, std::size_t d) { return value(inputs[i]).placement.cuts[d]; };
-  std::map<std::string, bool> whole_already;  // Whole dimensions: no input has it split right now
+  // Whole dimensions: no input has it split right now, or home does not, so that it is gathered there anyway.
+  std::map<std::string, bool> whole_already;
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     const Shape& shape = call.in[i].shape;
     for (std::size_t d = 0; d < shape.count(); ++d) {
@@ -113,7 +114,8 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
       if (role_of(call, static_cast<int>(i), name) != Role::Whole) {
         cuts.cut.emplace(name, home_cut(shape[d]));
       } else {
-        bool whole = real_axes(mesh_, actual_cut(i, d)).empty();
+        bool whole =
+            real_axes(mesh_, actual_cut(i, d)).empty() || real_axes(mesh_, home_cut(shape[d])).empty();
         auto [it, fresh] = whole_already.emplace(name, whole);
         if (!fresh) it->second = it->second && whole;
       }

@@ -23,6 +23,10 @@ extern const CpuKernel kLayerNormKernel;
 extern const CpuKernel kLayerNormGradKernel;
 extern const CpuKernel kLayerNormScaleGradKernel;
 
+// attention.cpp
+extern const CpuKernel kAttentionKernel;
+extern const CpuKernel kAttentionGradKernel;
+
 // reduce.cpp
 extern const CpuKernel kReduceSumKernel;
 extern const CpuKernel kReduceMeanKernel;

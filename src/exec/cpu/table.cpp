@@ -22,6 +22,8 @@ constexpr std::array kKernels = {
     &kLayerNormKernel,
     &kLayerNormGradKernel,
     &kLayerNormScaleGradKernel,
+    &kAttentionKernel,
+    &kAttentionGradKernel,
     &kReduceSumKernel,
     &kReduceMeanKernel,
     &kReduceMaxKernel,
