@@ -101,6 +101,15 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int 
 
 BareProducts::~BareProducts() = default;
 
+std::vector<Product> products_of(const Program& program) {
+  std::vector<Product> products;
+  for (const Step& step : program.steps) {
+    if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) continue;
+    for (const Product& p : step.call.op->products(largest_call(program, step))) products.push_back(p);
+  }
+  return products;
+}
+
 double BareProducts::run() {
   std::vector<double> seconds(impl_->ranks.size());
   impl_->pool.run_all([&](int r) {

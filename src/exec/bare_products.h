@@ -6,9 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/op.h"
+#include "tessera/program.h"
 
 namespace tessera {
+
+// The matrix products that a program consists of, on the rank with the largest parts.
+std::vector<Product> products_of(const Program& program);
 
 // A list of products by oneDNN on dense operands. Where oneDNN has no bf16 product on this processor, f32
 // stands for it.

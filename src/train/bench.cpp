@@ -1,4 +1,5 @@
 // Whole training steps against the same contractions alone, on the same mesh, measured in turns.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,14 +31,14 @@ std::int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// The matrix products that one program of the step consists of, on the rank with the largest parts.
-void add_products(const Program& program, std::vector<Product>& products, double& flops) {
-  for (const Step& step : program.steps) {
-    if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) continue;
-    const Call local = largest_call(program, step);
-    for (const Product& p : step.call.op->products(local)) products.push_back(p);
-    flops += product_flops(local);
-  }
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{1024} * usage.ru_maxrss;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 class Bench {
@@ -55,10 +56,16 @@ class Bench {
     for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
       std::vector<Product> products;
       double flops = 0;
-      for (const int id : programs_.programs(shape))
-        add_products(model_.session().program(id), products, flops);
+      for (const int id : programs_.programs(shape)) {
+        const Program& program = model_.session().program(id);
+        const std::vector<Product> more = products_of(program);
+        products.insert(products.end(), more.begin(), more.end());
+        flops += stats(program).contraction_flops;
+      }
       const int ranks = model_.session().mesh().ranks();
+      const auto begin = std::chrono::steady_clock::now();
       alone.push_back({std::make_unique<BareProducts>(products, ranks, threads_per_rank(ranks)), flops});
+      measuring_seconds_ += seconds_since(begin);
     }
     for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone[data_->batch(i).shape], nullptr);
     const std::int64_t before = resident_bytes();
@@ -90,9 +97,13 @@ class Bench {
     const double rate =
         config.optimizer.schedule.at(static_cast<double>(i), static_cast<double>(config.train.steps));
     model_.session().reset_stats();
-    programs_.run(batch, rate, i);
+    const StepOutcome outcome = programs_.run(batch, rate, i);
     const double inside = model_.session().stats().contraction_seconds;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = seconds_since(begin);
+    if (i == 0) {
+      first_loss_ = outcome.loss_sum / outcome.weight;
+      first_step_seconds_ = seconds_since(begin_) - measuring_seconds_;
+    }
     const double bare = alone.products->run();
     if (options_.note)
       options_.note(
@@ -116,6 +127,10 @@ class Bench {
     report.share = median(times.shares);
     report.contraction_flops = times.flops / static_cast<double>(std::max<std::int64_t>(1, options_.steps));
     report.tokens_per_second = times.seconds > 0 ? static_cast<double>(times.tokens) / times.seconds : 0;
+    report.seconds = times.steps;
+    report.first_loss = first_loss_;
+    report.first_step_seconds = first_step_seconds_;
+    report.peak_resident_bytes = peak_resident_bytes();
     report.arena_bytes = model_.session().arena_bytes_per_rank();
     for (std::size_t shape = 0; shape < data_->shapes().size(); ++shape) {
       const BatchShape& sizes = data_->shapes()[shape];
@@ -127,6 +142,9 @@ class Bench {
     return report;
   }
 
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double measuring_seconds_ = 0;  // spent on the bare products before the first step
+  double first_loss_ = 0, first_step_seconds_ = 0;
   BenchOptions options_;
   Model model_;
   std::unique_ptr<Dataset> data_;

@@ -254,6 +254,16 @@ class Run(unittest.TestCase):
 
     def test_bench(self):
         self.assertRegex("\n".join(self.lines("bench", "tiny.toml", "--steps", 2)), r"(?i)tokens")
+        report = json.loads("\n".join(self.lines("bench", "tiny.toml", "--steps", 3, "--json")))
+        self.assertEqual(len(report["seconds"]), 3)
+        self.assertEqual(report["step_seconds"], sorted(report["seconds"])[1])
+        # The first loss belongs to weights that nothing has updated: that of the first step of a training.
+        metrics = map(json.loads, (self.folder / "run" / "metrics.jsonl").read_text().splitlines())
+        trained = next(m["train/loss"] for m in metrics if "train/loss" in m)
+        self.assertAlmostEqual(report["first_loss"], trained, places=4)
+        self.assertGreater(report["first_step_seconds"], report["step_seconds"] / 2)
+        self.assertGreater(report["peak_resident_bytes"], report["arena_bytes"])
+        self.assertGreaterEqual(report["arena_bytes"], report["liveness_bound"])
 
     def test_generate_refuses_a_translation_model(self):
         wrong = self.tessera("generate", "run", stdin="a\n")

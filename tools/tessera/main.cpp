@@ -112,6 +112,7 @@ void add_training(CLI::App& app, Commands& c) {
       "bench", "Measure whole training steps against the rate of their bare contractions.");
   add_config(*bench, c.bench.common);
   bench->add_option("--steps", c.bench.steps, "measured steps")->capture_default_str()->check(at_least(1));
+  bench->add_flag("--json", c.bench.json, "print JSON");
   bench->callback([&c] { c.result = command::bench(c.bench); });
 
   CLI::App* compare = app.add_subcommand(

@@ -47,7 +47,8 @@ int bench(const Bench& options) {
   BenchOptions bench_options;
   bench_options.steps = options.steps;
   bench_options.note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
-  fmt::print("{}\n", to_string(tessera::bench(options.common.config(), bench_options)));
+  const BenchReport report = tessera::bench(options.common.config(), bench_options);
+  fmt::print("{}\n", options.json ? to_json(report) : to_string(report));
   return 0;
 }
 
