@@ -7,7 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 #include "exec/cpu/dnnl_product.h"
 #include "exec/rank_pool.h"
 
