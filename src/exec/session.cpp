@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "exec/session_impl.h"
 #include "lang/reference.h"
 
@@ -72,7 +71,7 @@ Session::Impl::Impl(const Graph& g, const Mesh& mesh, const Layout& l, SessionOp
       layout(l),
       options(std::move(o)),
       core(std::make_shared<SessionCore>(mesh, options)),
-      pool(mesh.ranks(), threads_per_rank(mesh.ranks())) {}
+      pool(mesh.ranks(), plan_pool(mesh.ranks(), options.pin)) {}
 
 CompiledProgram& Session::Impl::get(int id) {
   TESSERA_CHECK(id >= 0 && id < static_cast<int>(core->programs.size()),

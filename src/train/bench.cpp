@@ -7,7 +7,6 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/cores.h"
 #include "exec/bare_products.h"
 #include "train/made_up_data.h"
 #include "train/model_impl.h"
@@ -59,7 +58,7 @@ class Bench {
       for (const int id : programs_.programs(shape))
         add_products(model_.session().program(id), products, flops);
       const int ranks = model_.session().mesh().ranks();
-      alone.push_back({std::make_unique<BareProducts>(products, ranks, threads_per_rank(ranks)), flops});
+      alone.push_back({std::make_unique<BareProducts>(products, ranks), flops});
     }
     for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone[data_->batch(i).shape], nullptr);
     const std::int64_t before = resident_bytes();

@@ -4,6 +4,7 @@
   cli_test.py COMMAND SOURCE_FOLDER [unittest options]
 """
 import json
+import os
 import pathlib
 import random
 import re
@@ -43,8 +44,9 @@ checkpoint_every = 10
 SCHEDULE = 'optimizer.schedule="0.001"'  # does not depend on the number of steps
 
 
-def tessera(*arguments, cwd=None, stdin="", timeout=120):
-    return subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, input=stdin, text=True, capture_output=True, timeout=timeout)
+def tessera(*arguments, cwd=None, stdin="", timeout=120, environment=None):
+    return subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, input=stdin, text=True, capture_output=True, timeout=timeout,
+                          env={**os.environ, **(environment or {})})
 
 
 def write_corpus(folder):
@@ -254,6 +256,12 @@ class Run(unittest.TestCase):
 
     def test_bench(self):
         self.assertRegex("\n".join(self.lines("bench", "tiny.toml", "--steps", 2)), r"(?i)tokens")
+
+    def test_pinned_threads(self):
+        for value, code in (("on", 0), ("off", 0), ("maybe", 64)):
+            result = tessera("bench", "tiny.toml", "--steps", 1, cwd=self.folder, environment={"TESSERA_PIN": value})
+            self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stderr, "tessera: the environment's TESSERA_PIN is 'maybe'; it is on or off\n")
 
     def test_generate_refuses_a_translation_model(self):
         wrong = self.tessera("generate", "run", stdin="a\n")
