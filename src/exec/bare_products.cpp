@@ -7,7 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 #include "exec/cpu/dnnl_product.h"
 #include "exec/rank_pool.h"
 
@@ -59,9 +59,10 @@ struct BareProducts::Impl {
   std::vector<RankProducts> ranks;
 };
 
-BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int threads_per_rank)
-    : impl_(new Impl{RankPool(ranks, threads_per_rank),
+BareProducts::BareProducts(const std::vector<Product>& products, int ranks)
+    : impl_(new Impl{RankPool(ranks, plan_pool(ranks, true)),
                      std::vector<Impl::RankProducts>(static_cast<std::size_t>(ranks))}) {
+  const int threads = impl_->pool.threads();
   impl_->pool.run_all([&](int r) {
     Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
     using Form = DnnlProduct::Form;
@@ -74,7 +75,7 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int 
       a = std::max(a, p.batch * p.m * p.k);
       c = std::max(c, p.batch * p.m * p.n);
       for (const Form form : {Form::Plain, Form::Packed}) {
-        std::shared_ptr<DnnlProduct> product = make(p, form, threads_per_rank);
+        std::shared_ptr<DnnlProduct> product = make(p, form, threads);
         if (product == nullptr) continue;
         b = std::max(b, (product->weight_bytes() + 3) / 4);
         scratch = std::max(scratch, product->scratch_bytes());

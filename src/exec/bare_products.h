@@ -18,8 +18,8 @@ std::vector<Product> products_of(const Program& program);
 class BareProducts {
  public:
   // Tries each distinct product as it is and with the second operand packed beforehand, and keeps the faster
-  // form. Products with a size of 0 take no time.
-  BareProducts(const std::vector<Product>& products, int ranks, int threads_per_rank);
+  // form. Products with a size of 0 take no time. The ranks get the threads and cores of a session's.
+  BareProducts(const std::vector<Product>& products, int ranks);
   ~BareProducts();
 
   // Runs the whole list on every rank at the same time. Seconds, mean over the ranks; of a product that is

@@ -89,15 +89,26 @@ std::string RankProgram::where(const Step& step) const {
 
 void RankProgram::prepare() {
   steps_.resize(program_.steps.size());
-  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) prepare_step(s);
+  marks_.resize(steps_.size());
+  std::size_t views = 0;
+  for (const Step& step : program_.steps) views += step.in.size() + step.out.size();
+  addresses_.resize(views);
+  void** addresses = addresses_.data();
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    prepare_step(static_cast<int>(s), addresses);
+    marks_[s].idle = steps_[s].action == Action::Skip;
+  }
+  for (std::size_t id = 0; id < program_.values.size(); ++id)
+    if (program_.values[id].kind == ProgramValue::Kind::Feed && !bound_.boxes[id].empty())
+      feeds_.push_back(static_cast<int>(id));
 }
 
-void RankProgram::prepare_step(int index) {
+void RankProgram::prepare_step(int index, void**& addresses) {
   Prepared& p = steps_[static_cast<std::size_t>(index)];
   const Step& step = program_.steps[static_cast<std::size_t>(index)];
   p.step = &step;
   p.workspace = plan_.step_workspace_offset[static_cast<std::size_t>(index)];
-  prepare_views(p);
+  prepare_views(p, addresses);
   const bool component_wise = step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused;
   if (component_wise && plan_.stored_in[static_cast<std::size_t>(step.out[0])] >= 0)
     return prepare_store(p, index);
@@ -128,11 +139,12 @@ void RankProgram::prepare_step(int index) {
   }
 }
 
-void RankProgram::prepare_views(Prepared& p) {
+void RankProgram::prepare_views(Prepared& p, void**& addresses) {
   for (int id : p.step->in) p.in.push_back(view_of(id));
   for (int id : p.step->out) p.out.push_back(view_of(id));
-  p.in_data.resize(p.in.size());
-  p.out_data.resize(p.out.size());
+  p.in_data = {addresses, p.in.size()};
+  p.out_data = {addresses + p.in.size(), p.out.size()};
+  addresses += p.in.size() + p.out.size();
 }
 
 void RankProgram::prepare_run(Prepared& p) {
@@ -176,7 +188,7 @@ FusedSpec RankProgram::spec_of(const Prepared& p, const ScalarCode& code) const 
 
 void RankProgram::prepare_fused(Prepared& p, const ScalarCode& code) {
   p.action = Action::Fused;
-  p.loop = std::make_unique<FusedLoop>(spec_of(p, code));
+  p.loop.emplace(spec_of(p, code));
 }
 
 // The reference kernel expects its buffers apart; where the plan put an output over an input, it reads a
@@ -263,7 +275,10 @@ StoredShard& RankProgram::shared_by(Prepared& p, int variable, int index) {
   p.sharers.clear();
   for (int other : shard.ranks)
     if (other != rank_) p.sharers.push_back(other);
-  if (!p.sharers.empty()) p.last_read = std::max(p.last_read, last_read_of(variable, index));
+  if (p.sharers.empty()) return shard;
+  p.last_read = std::max(p.last_read, last_read_of(variable, index));
+  marks_[static_cast<std::size_t>(p.last_read + 1)].awaited =
+      true;  // the sharers' programs have this step too
   return shard;
 }
 
@@ -300,7 +315,7 @@ void RankProgram::prepare_store(Prepared& p, int index) {
   if (std::find(spec.extent.begin(), spec.extent.end(), 0) != spec.extent.end()) return;
   p.action = Action::Fused;
   p.stores = true;
-  p.loop = std::make_unique<FusedLoop>(spec);
+  p.loop.emplace(spec);
 }
 
 // Cuts the loop along its first dimension that is long enough, else its longest.

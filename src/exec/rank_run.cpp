@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 #include "exec/rank_program.h"
 #include "lang/reference.h"
 
@@ -42,7 +42,7 @@ bool is_finite(const View& view) {
   }
 }
 
-void place(std::vector<View>& views, std::vector<void*>& data, std::size_t i, void* address) {
+void place(std::vector<View>& views, std::span<void*> data, std::size_t i, void* address) {
   views[i].data = address;
   data[i] = address;
 }
@@ -122,10 +122,15 @@ bool RankProgram::run(RunState& state) {
   set_windows(state.windows);
   feed(state);
   for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
-    Prepared& p = steps_[static_cast<std::size_t>(s)];
-    local_.reach(rank_, s);
+    const Mark mark = marks_[static_cast<std::size_t>(s)];
+    if (mark.awaited) {
+      local_.announce(rank_, s);
+    } else {
+      local_.reach(rank_, s);
+    }
     if (state.hook && !state.hook(rank_, s)) return false;
-    if (p.action == Action::Skip) continue;
+    if (mark.idle) continue;
+    Prepared& p = steps_[static_cast<std::size_t>(s)];
     communicator_.check();
     const bool timed = p.heavy || state.trace;
     const double begin = timed ? now() : 0;
@@ -137,19 +142,17 @@ bool RankProgram::run(RunState& state) {
     }
     if (state.find_nonfinite) look_for_nonfinite(p, s);
   }
-  local_.reach(rank_, std::numeric_limits<int>::max());
+  local_.announce(rank_, std::numeric_limits<int>::max());
   fetch(state);
   wait_seconds_ += communicator_.take_wait_seconds();
   return true;
 }
 
 void RankProgram::feed(RunState& state) {
-  for (std::size_t id = 0; id < program_.values.size(); ++id) {
-    const ProgramValue& v = program_.values[id];
-    if (v.kind != ProgramValue::Kind::Feed || bound_.boxes[id].empty()) continue;
+  for (int id : feeds_) {
     std::lock_guard<std::mutex> lock(state.fill_mutex);
     communicator_.check();
-    state.fill(v.variable, bound_.boxes[id], address(static_cast<int>(id)));
+    state.fill(value(id).variable, bound_.boxes[static_cast<std::size_t>(id)], address(id));
   }
 }
 
@@ -205,7 +208,8 @@ void RankProgram::run_reference_kernel(Prepared& p, RunState& state) {
 // again in this run.
 void RankProgram::await_sharers(const Prepared& p, RunState& state) {
   for (int other : p.sharers)
-    local_.await(rank_, other, p.last_read + 1, "the update of " + where(*p.step), wait_seconds_);
+    wait_seconds_ +=
+        local_.await(rank_, other, p.last_read + 1, [&] { return "the update of " + where(*p.step); });
   state.assigned.store(true, std::memory_order_relaxed);
 }
 

@@ -21,6 +21,8 @@ struct CompiledProgram {
   Program program;
   MemoryPlan plan;
   std::vector<std::unique_ptr<RankProgram>> ranks;
+  std::vector<int> feeds;           // values
+  std::vector<std::string> inputs;  // of the graph, also those that the program does not need
   std::int64_t collectives = 0, collective_bytes = 0;
 };
 

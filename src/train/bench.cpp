@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/cores.h"
 #include "exec/bare_products.h"
 #include "train/made_up_data.h"
 #include "train/model_impl.h"
@@ -64,7 +63,7 @@ class Bench {
       }
       const int ranks = model_.session().mesh().ranks();
       const auto begin = std::chrono::steady_clock::now();
-      alone.push_back({std::make_unique<BareProducts>(products, ranks, threads_per_rank(ranks)), flops});
+      alone.push_back({std::make_unique<BareProducts>(products, ranks), flops});
       measuring_seconds_ += seconds_since(begin);
     }
     for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone[data_->batch(i).shape], nullptr);

@@ -4,6 +4,7 @@
   cli_test.py COMMAND SOURCE_FOLDER [unittest options]
 """
 import json
+import os
 import pathlib
 import random
 import re
@@ -43,8 +44,9 @@ checkpoint_every = 10
 SCHEDULE = 'optimizer.schedule="0.001"'  # does not depend on the number of steps
 
 
-def tessera(*arguments, cwd=None, stdin="", timeout=120):
-    return subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, input=stdin, text=True, capture_output=True, timeout=timeout)
+def tessera(*arguments, cwd=None, stdin="", timeout=120, environment=None):
+    return subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, input=stdin, text=True, capture_output=True, timeout=timeout,
+                          env={**os.environ, **(environment or {})})
 
 
 def write_corpus(folder):
@@ -264,6 +266,12 @@ class Run(unittest.TestCase):
         self.assertGreater(report["first_step_seconds"], report["step_seconds"] / 2)
         self.assertGreater(report["peak_resident_bytes"], report["arena_bytes"])
         self.assertGreaterEqual(report["arena_bytes"], report["liveness_bound"])
+
+    def test_pinned_threads(self):
+        for value, code in (("on", 0), ("off", 0), ("maybe", 64)):
+            result = tessera("bench", "tiny.toml", "--steps", 1, cwd=self.folder, environment={"TESSERA_PIN": value})
+            self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stderr, "tessera: the environment's TESSERA_PIN is 'maybe'; it is on or off\n")
 
     def test_generate_refuses_a_translation_model(self):
         wrong = self.tessera("generate", "run", stdin="a\n")
