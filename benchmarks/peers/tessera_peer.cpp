@@ -64,7 +64,7 @@ Answer rate(Job job) {
   job.mode = "data";
   const std::vector<Product> list =
       products_of(job.is_two_layers() ? two_layers_program(job) : transformer_program(job));
-  const auto products = std::make_shared<BareProducts>(list, job.ranks, threads_per_rank(job.ranks));
+  const auto products = std::make_shared<BareProducts>(list, job.ranks);
   return [products](std::istringstream& request) {
     std::vector<double> seconds;
     int count = 0;
