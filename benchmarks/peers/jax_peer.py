@@ -104,14 +104,16 @@ def make_step(job):
         return NamedSharding(mesh, PartitionSpec(*parts))
     params = {name: jax.device_put(value, spread(*(partition(name) if job.mode == 'model' else ()))) for name, value in weights.items()}
     del weights
-    state = optimizer.init(params)
+    # Placed like the results of a step, or the second step would compile anew.
+    state = jax.tree.map(lambda x: x if x.ndim else jax.device_put(x, spread()), optimizer.init(params))
+    places = jax.tree.map(lambda x: x.sharding, (params, state))
     rows = spread('x') if job.mode == 'data' else spread()
 
     def update(params, state, batch, rate):
         value, grads = jax.value_and_grad(loss)(params, batch)
         updates, state = optimizer.update(grads, state)
         return jax.tree.map(lambda p, u: p - rate * u, params, updates), state, value
-    compiled = jax.jit(update, donate_argnums=(0, 1))
+    compiled = jax.jit(update, donate_argnums=(0, 1), out_shardings=(*places, spread()))
 
     def step(batch, rate):
         nonlocal params, state

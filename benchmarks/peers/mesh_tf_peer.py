@@ -29,7 +29,7 @@ class Builder:
         self.types = mtf.VariableDType(tf.float32, tf.float32, self.act)
         self.graph = mtf.Graph()
         self.mesh = mtf.Mesh(self.graph, 'mesh')
-        self.placeholders, self.variables = {}, {}
+        self.placeholders, self.variables, self.masters = {}, {}, {}
         self.shapes = {name: value.shape for name, value in batch.items()}
 
     def input(self, name, dims, dtype=tf.int32):
@@ -42,6 +42,7 @@ class Builder:
         if name not in self.variables:
             dims = [mtf.Dimension(d, size) for d, size in zip(DIMS[name.split('/')[-1]].split(), self.weights[name].shape)]
             self.variables[name] = mtf.get_variable(self.mesh, name.replace('/', '_'), mtf.Shape(dims), dtype=self.types, initializer=tf.zeros_initializer())
+            self.masters[name] = self.variables[name].operation.get_master()  # lowering may stack the variables
         return self.variables[name]
 
 
@@ -125,12 +126,13 @@ def updates(builder, loss, settings):
     variables = builder.graph.trainable_variables
     grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
     rate = builder.input('rate', [], tf.float32)
+    grads = [mtf.cast(g, tf.float32) for g in grads]
     if settings['kind'] == 'sgd':
         return mtf.optimize.SgdOptimizer(rate).apply_grads(grads, variables)
     if settings['clip_norm'] > 0:
-        norm = mtf.sqrt(mtf.add_n([mtf.reduce_sum(mtf.square(mtf.cast(g, tf.float32))) for g in grads]))
+        norm = mtf.sqrt(mtf.add_n([mtf.reduce_sum(mtf.square(g)) for g in grads]))
         factor = settings['clip_norm'] / mtf.maximum(norm, settings['clip_norm'])
-        grads = [mtf.cast(g, tf.float32) * factor for g in grads]
+        grads = [g * factor for g in grads]
     # Its Adam has no bias correction; the first loss does not depend on it.
     adam = mtf.optimize.AdamWeightDecayOptimizer(rate, beta_1=settings['beta1'], beta_2=settings['beta2'], epsilon=settings['epsilon'])
     return adam.apply_grads(grads, variables)
@@ -149,8 +151,8 @@ def make_step(job):
     train = tf.group([lowering.lowered_operation(a) for a in assignments])
     session = tf.Session(config=tf.ConfigProto(device_count={'CPU': devices}, intra_op_parallelism_threads=job.ranks, inter_op_parallelism_threads=job.ranks))
     session.run(tf.global_variables_initializer())
-    for name, variable in builder.variables.items():
-        variable.operation.get_master().load(weights[name], session)
+    for name, master in builder.masters.items():
+        master.load(weights[name], session)
     session.run(lowering.copy_masters_to_slices())
     del weights, builder.weights
 

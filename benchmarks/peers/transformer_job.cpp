@@ -56,12 +56,14 @@ nlohmann::json sizes_of(const TransformerConfig& m) {
           {"scale_embedding", m.scale_embedding}};
 }
 
-// Batches 0, 1, ... side by side; returns the mean number of real target tokens.
+// Sources and targets of batches 0, 1, ... side by side (rows are not packed: segments and positions say
+// nothing); returns the mean number of real target tokens.
 double write_batches(const Job& job, const Dataset& data) {
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < job.batches; ++i) batches.push_back(data.batch(i));
   std::vector<SafetensorsTensor> tensors;
   for (const auto& [name, array] : batches.front().inputs) {
+    if (name != "source" && name != "target") continue;
     std::vector<std::int64_t> shape{job.batches};
     for (const Dim& dim : array.type.shape) shape.push_back(dim.size);
     tensors.push_back({name, array.type.dtype, shape});

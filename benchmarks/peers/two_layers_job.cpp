@@ -96,7 +96,7 @@ void export_two_layers(const Job& job) {
   write_weights(job, network.session().store());
   network.write_batches(job);
   write_meta(job, {{"sizes", job.sizes},
-                   {"optimizer", {{"kind", "sgd"}}},
+                   {"optimizer", {{"kind", "sgd"}, {"clip_norm", 0}}},
                    {"rates", {kRate}},
                    {"batches", job.batches},
                    {"tokens", job.sizes.at("batch")}});

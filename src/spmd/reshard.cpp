@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spmd/cuts.h"
 #include "spmd/lower.h"
 #include "spmd/pieces.h"
 
@@ -17,13 +18,8 @@ bool nested(const Mesh& mesh, std::int64_t size, const Cut& fine, const Cut& coa
   if (coarse.axes.size() > fine.axes.size() ||
       !std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin()))
     return false;
-  if (coarse.whole() || coarse.grain == fine.grain) return true;
-  std::int64_t outer = mesh.flat_size(coarse.axes), inner = mesh.flat_size(fine.axes) / outer;
-  for (std::int64_t i = 0; i <= outer; ++i) {
-    if (cut_at(size, coarse.grain, outer, i) != cut_at(size, fine.grain, outer * inner, i * inner))
-      return false;
-  }
-  return true;
+  // Every so many boundaries of the fine cut are those of its grain over the coarse cut's axes.
+  return coarse.whole() || cuts_agree(size, 1, coarse.grain, fine.grain, mesh.flat_size(coarse.axes));
 }
 
 bool all_nested(const Mesh& mesh, const Shape& shape, const Placement& fine, const Placement& coarse) {

@@ -40,8 +40,9 @@ def bars(canvas, x, y, title, rows, unit, top):
         canvas.box(x, at, value * scale, BAR, COLOUR[peer])
         if most > least:
             canvas.line([(least * scale + x, at + BAR / 2), (most * scale + x, at + BAR / 2)], INK, 1.5)
-        inside = value * scale > PANEL * 0.75
-        canvas.text(x + value * scale + (-6 if inside else 6), at + 13, f'{value:,.0f} {unit}', 11, 'end' if inside else 'start', colour='white' if inside else INK)
+        inside = value * scale > PANEL * 0.75 and most == least
+        end = (value if inside else max(value, most)) * scale
+        canvas.text(x + end + (-6 if inside else 6), at + 13, f'{value:,.0f} {unit}', 11, 'end' if inside else 'start', colour='white' if inside else INK)
 
 
 def model_panels(canvas, y, entry):

@@ -76,7 +76,7 @@ def collectives_section(cells, ranks):
             row = [op, f'{size >> 10} KiB' if size < 1 << 20 else f'{size >> 20} MiB']
             for peer in peers:
                 cell = next(c for c in cells if (c.peer, c.op, c.size) == (peer, op, size))
-                row.append(f'{cell.gigabytes():.2f}' if cell.status == 'ok' else cell.status.upper())
+                row.append(f'{cell.gigabytes():.3g}' if cell.status == 'ok' else cell.status.upper())
                 if peer == 'tessera':
                     row.append(f'{100 * cell.share():.0f} %' if cell.status == 'ok' else '')
             rows.append(row)
