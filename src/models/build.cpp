@@ -5,6 +5,17 @@
 namespace tessera {
 namespace {
 
+// Packed sources are seen by their segments, others but for their padding.
+void see_source(AttentionMask& mask, const Tensor& query_segments, const Tensor& source,
+                const Tensor& source_segments) {
+  if (source_segments.valid()) {
+    mask.query_segments = query_segments;
+    mask.memory_segments = nn::as_memory(source_segments);
+  } else {
+    mask.memory_ids = nn::as_memory(source);
+  }
+}
+
 class ModelBuilder {
  public:
   ModelBuilder(Graph& graph, const TransformerConfig& config, const ModelShape& shape, ModelMode mode,
@@ -41,7 +52,8 @@ class ModelBuilder {
     outputs.loss = nn::projected_loss({x, where_}, model_.output_table(), labels, options, weights,
                                       mode_ == ModelMode::Train);
     const Graph::Scope scope(graph_, "metrics", where_);
-    const Tensor real = weights.valid() ? weights : cast(nn::padding_mask({labels, where_}), model_.wide());
+    const Tensor padding = constant(graph_, 0, {}, DType::I32, where_);
+    const Tensor real = weights.valid() ? weights : cast(not_equal(labels, padding), model_.wide());
     const Tensor best =
         outputs.loss.best.valid() ? outputs.loss.best : argmax({outputs.logits, where_}, "vocab");
     outputs.correct = reduce_sum(mul(cast(equal({best, where_}, labels), model_.wide()), real));
@@ -60,9 +72,7 @@ class ModelBuilder {
     Transformer::Stack stack = decoder();
     if (has_source) {
       const Tensor memory = encode(absolute);
-      stack.cross_biases = {model_.mask(shape_.packed
-                                            ? nn::segment_mask(segment_, nn::as_memory(source_segment_))
-                                            : nn::padding_mask(nn::as_memory(source_)))};
+      see_source(stack.cross_mask, segment_, source_, source_segment_);
       stack.cross_memory = [memory](const Tensor&, const nn::AttentionWeights& weights) {
         return nn::attention_memory(memory, weights);
       };
@@ -98,9 +108,13 @@ class ModelBuilder {
     stack.layers = config_.layers;
     stack.query_positions = model_.range_of("length", shape_.target_length);
     stack.memory_positions = model_.range_of("memory_length", shape_.target_length);
-    Tensor visible = nn::causal_mask({stack.query_positions, where_}, stack.memory_positions);
-    if (shape_.packed) visible = logical_and(visible, nn::segment_mask(segment_, nn::as_memory(segment_)));
-    stack.self_biases = {model_.mask(visible)};
+    stack.self_mask.causal = true;
+    stack.self_mask.query_positions = stack.query_positions;
+    stack.self_mask.memory_positions = stack.memory_positions;
+    if (shape_.packed) {
+      stack.self_mask.query_segments = segment_;
+      stack.self_mask.memory_segments = nn::as_memory({segment_, where_});
+    }
     stack.self_memory = [](const Tensor& x, const nn::AttentionWeights& weights) {
       return nn::attention_memory(x, weights);
     };
@@ -136,8 +150,7 @@ Tensor encode_source(Transformer& model, const TransformerConfig& config, const 
   stack.bidirectional = true;
   stack.query_positions = model.range_of("length", length);
   stack.memory_positions = model.range_of("memory_length", length);
-  stack.self_biases = {model.mask(segment.valid() ? nn::segment_mask(segment, nn::as_memory(segment))
-                                                  : nn::padding_mask(nn::as_memory(ids)))};
+  see_source(stack.self_mask, segment, ids, segment);
   stack.self_memory = [](const Tensor& x, const nn::AttentionWeights& weights) {
     return nn::attention_memory(x, weights);
   };

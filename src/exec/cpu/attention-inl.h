@@ -7,13 +7,15 @@
 #define TESSERA_EXEC_CPU_ATTENTION_INL_H
 #endif
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "exec/cpu/attention.h"
-#include "exec/cpu/math-inl.h"
 #include "exec/cpu/random-inl.h"
+#include "exec/cpu/row-inl.h"
 #include "exec/cpu/tile-inl.h"
 #include "exec/cpu/vector-inl.h"
 
@@ -79,33 +81,61 @@ struct BlockPair {
   }
 };
 
-// Rows of a matrix as f32, `width` apart; features behind the last and rows behind `count` are zeros.
+// Up to the next multiple of `to`.
+constexpr int rounded_up(int n, int to) {
+  return (n + to - 1) / to * to;
+}
+
+// Rows of one head lie apart, which the processor's own prefetching does not see through: they are fetched so
+// many rows before they are read.
+constexpr int kAhead = 6;
 template <class T>
-void load_rows(const T* from, AttentionPlan::Step step, std::int64_t count, std::int64_t padded,
-               std::int64_t features, std::int64_t width, float* to) {
-  for (std::int64_t r = 0; r < count; ++r, to += width, from += step.row) {
-    if (step.feature == 1) {
-      widen_run(from, to, features);
-    } else {
-      for (std::int64_t d = 0; d < features; ++d) to[d] = widened<float>(from[d * step.feature]);
+void fetch_row(const T* row, std::int64_t features) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < features; i += kLine) hwy::Prefetch(row + i);
+}
+
+// Rows of a matrix as f32, times a factor, `width` apart; features behind the last and rows behind `count`
+// are zeros.
+template <class T>
+void load_rows(const T* from, AttentionPlan::Step step, int count, int padded, std::int64_t features,
+               std::int64_t width, float factor, float* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  const auto scale = hn::Set(d, factor);
+  for (int r = 0; r < count; ++r, to += width, from += step.row) {
+    if (step.feature != 1) {
+      for (std::int64_t i = 0; i < features; ++i) to[i] = widened<float>(from[i * step.feature]) * factor;
+      std::fill(to + features, to + width, 0.0F);
+      continue;
     }
-    std::fill(to + features, to + width, 0.0F);
+    std::int64_t i = 0;
+    if (r + kAhead < count) fetch_row(from + kAhead * step.row, features);
+    for (; i < features; i += kVector) hn::Store(hn::Mul(read(d, from, i, features), scale), d, to + i);
+    for (; i < width; i += kVector) hn::Store(hn::Zero(d), d, to + i);
   }
-  std::fill(to, to + (padded - count) * width, 0.0F);
+  std::fill_n(to, (padded - count) * width, 0.0F);
 }
 
-// The way back, times a factor.
+// The way back, of one row.
 template <class T>
-void store_row(float* from, float factor, std::int64_t features, std::int64_t step, T* to) {
-  for (std::int64_t d = 0; d < features; ++d) from[d] *= factor;
-  if (step == 1) return narrow_run(from, to, features);
-  for (std::int64_t d = 0; d < features; ++d) to[d * step] = narrowed<T>(from[d]);
+void store_row(const float* from, float factor, std::int64_t features, std::int64_t step, T* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  if (step != 1) {
+    for (std::int64_t i = 0; i < features; ++i) to[i * step] = narrowed<T>(from[i] * factor);
+    return;
+  }
+  const auto scale = hn::Set(d, factor);
+  for (std::int64_t i = 0; i < features; i += kVector) {
+    write(d, hn::Mul(hn::Load(d, from + i), scale), to, i, features);
+  }
 }
 
-// kBlock rows become columns.
-inline void transpose_block(const float* rows, std::int64_t width, float* columns) {
+// The first `count` rows become columns of a tile.
+inline void transpose_block(const float* rows, int count, std::int64_t width, float* columns) {
   constexpr int kStep = kSquare<float>;
-  for (int r = 0; r < kBlock; r += kStep) {
+  for (int r = 0; r < count; r += kStep) {
     const float* from[kStep];
     for (int s = 0; s < kStep; ++s) from[s] = rows + (r + s) * width;
     transpose_rows<kStep>(from, columns + r, kBlock, width);
@@ -154,10 +184,11 @@ class AttentionItem {
   // Keys and values of the blocks [begin, end) of the memory.
   void load_memory(std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
-      const std::int64_t first = b * kBlock, count = std::min<std::int64_t>(kBlock, plan_.memory - first);
+      const std::int64_t first = b * kBlock;
+      const int count = static_cast<int>(std::min<std::int64_t>(kBlock, plan_.memory - first));
       for (const auto& [o, to] : {std::pair(kK, layout_.k), std::pair(kV, layout_.v)}) {
-        load_rows(at(o) + first * step(o).row, step(o), count, kBlock, plan_.features, width_,
-                  memory_row(to, first));
+        load_rows(at(o) + first * step(o).row, step(o), count, rounded_up(count, kTileRows), plan_.features,
+                  width_, 1, memory_row(to, first));
       }
       extremes()[b] = extremes_of(kMemoryPositions, kMemorySegments, first, count);
     }
@@ -167,12 +198,7 @@ class AttentionItem {
   void load_queries(std::int64_t b) {
     first_query_ = b * kBlock;
     queries_ = static_cast<int>(std::min<std::int64_t>(kBlock, plan_.queries - first_query_));
-    float* rows = part(layout_.q);
-    load_rows(at(kQ) + first_query_ * step(kQ).row, step(kQ), queries_, kBlock, plan_.features, width_, rows);
-    if (plan_.scale != 1) {
-      for (std::int64_t i = 0; i < queries_ * width_; ++i) rows[i] *= plan_.scale;
-    }
-    transpose_block(rows, width_, part(layout_.q_columns));
+    load_query_rows(kQ, plan_.scale, layout_.q, layout_.q_columns);
     const auto load_numbers = [&](AttentionOperand o, std::int32_t* to) {
       for (int i = 0; has(o) && i < kBlock; ++i) to[i] = i < queries_ ? number(o, first_query_ + i) : 0;
     };
@@ -183,6 +209,14 @@ class AttentionItem {
       panel_[p] = extremes_of(kQueryPositions, kQuerySegments, first_query_ + p * kPanel, count);
     }
     all_ = extremes_of(kQueryPositions, kQuerySegments, first_query_, queries_);
+  }
+
+  // Rows of the block of queries, and the same as columns.
+  void load_query_rows(AttentionOperand o, float factor, std::int64_t rows, std::int64_t columns) {
+    const int padded = rounded_up(queries_, kPanel);
+    load_rows(at(o) + first_query_ * step(o).row, step(o), queries_, padded, plan_.features, width_, factor,
+              part(rows));
+    transpose_block(part(rows), padded, width_, part(columns));
   }
 
   // False when the block of queries sees nothing of block `b` of the memory.

@@ -25,17 +25,19 @@ class BackwardItem : public AttentionItem<T> {
   using AttentionItem<T>::AttentionItem;
 
   void run(const AttentionPart& work) {
+    if (work.memory_begin >= work.memory_end || work.query_begin >= this->plan_.query_blocks()) return;
     this->load_memory(work.memory_begin, work.memory_end);
-    const std::int64_t first = work.memory_begin * kBlock,
-                       rows = (work.memory_end - work.memory_begin) * kBlock;
+    first_row_ = work.memory_begin * kBlock;
+    end_row_ = std::min(work.memory_end * kBlock, this->plan_.memory);
     for (std::int64_t sums : {this->layout_.dk, this->layout_.dv}) {
-      std::fill_n(this->memory_row(sums, first), rows * this->width_, 0.0F);
+      const std::int64_t rows = rounded_up(static_cast<int>(end_row_ - first_row_), kTileRows);
+      std::fill_n(this->memory_row(sums, first_row_), rows * this->width_, 0.0F);
     }
     for (std::int64_t b = work.query_begin; b < this->plan_.query_blocks(); b += work.query_step)
       block(b, work);
     if (!work.dkv) return;
-    store_memory(kDk, this->layout_.dk, first, rows);
-    store_memory(kDv, this->layout_.dv, first, rows);
+    store_memory(kDk, this->layout_.dk);
+    store_memory(kDv, this->layout_.dv);
   }
 
  private:
@@ -43,7 +45,7 @@ class BackwardItem : public AttentionItem<T> {
     this->load_queries(b);
     load_gradients();
     float* sums = this->part(this->layout_.sums);
-    if (work.dq) std::fill_n(sums, kBlock * this->width_, 0.0F);
+    if (work.dq) std::fill_n(sums, rounded_up(this->queries_, kTileRows) * this->width_, 0.0F);
     const bool biased = work.dq && this->has(kDbias);
     double* table = nullptr;
     if (biased) {
@@ -64,31 +66,38 @@ class BackwardItem : public AttentionItem<T> {
   // dy of the block as rows and columns, and per query log_sum and what is subtracted from the gradients of
   // its weights: the sum of y dy, less the gradient of log_sum.
   void load_gradients() {
-    const std::int64_t features = this->plan_.features;
-    float* rows = this->part(this->layout_.dy);
-    const auto first = [&](AttentionOperand o) { return this->first_query_ * this->step(o).row; };
-    load_rows(this->at(kDy) + first(kDy), this->step(kDy), this->queries_, kBlock, features, this->width_,
-              rows);
-    transpose_block(rows, this->width_, this->part(this->layout_.dy_columns));
-    const FloatTag d;
-    float* y = this->part(this->layout_.sums);
-    load_rows(this->at(kY) + first(kY), this->step(kY), this->queries_, kBlock, features, this->width_, y);
+    this->load_query_rows(kDy, 1, this->layout_.dy, this->layout_.dy_columns);
     for (int q = 0; q < kBlock; ++q) {
       if (q >= this->queries_) {  // such a column has no weights
         level_[q] = 0, log_sum_[q] = std::numeric_limits<float>::infinity();
         continue;
       }
-      auto sum = hn::Zero(d);
-      for (std::int64_t i = 0; i < this->width_; i += kVector) {
-        const std::int64_t at = q * this->width_ + i;
-        sum = hn::MulAdd(hn::Load(d, rows + at), hn::Load(d, y + at), sum);
-      }
-      level_[q] = sum_lanes(d, sum);
-      log_sum_[q] = this->template at<float>(kLogSum)[first(kLogSum) + q * this->step(kLogSum).row];
+      const std::int64_t query = this->first_query_ + q;
+      log_sum_[q] = this->template at<float>(kLogSum)[query * this->step(kLogSum).row];
+      level_[q] = output_product(this->at(kY) + query * this->step(kY).row, q);
       if (this->has(kDlogSum)) {
-        level_[q] -= this->template at<float>(kDlogSum)[first(kDlogSum) + q * this->step(kDlogSum).row];
+        level_[q] -= this->template at<float>(kDlogSum)[query * this->step(kDlogSum).row];
       }
     }
+  }
+
+  // The sum of y dy of query q.
+  float output_product(const T* y, int q) const {
+    const FloatTag d;
+    const std::int64_t features = this->plan_.features;
+    const float* dy = this->part(this->layout_.dy) + q * this->width_;
+    const auto with = [&](const auto* row) HWY_ATTR {
+      return sum_row(d, features, [&](std::int64_t i) HWY_ATTR {
+        return hn::Mul(read(d, row, i, features), hn::Load(d, dy + i));
+      });
+    };
+    if (this->step(kY).feature == 1) {
+      if (q + kAhead < this->queries_) fetch_row(y + kAhead * this->step(kY).row, features);
+      return with(y);
+    }
+    float* row = this->part(this->layout_.sums);
+    load_rows(y, this->step(kY), 1, 1, features, this->width_, 1, row);
+    return with(row);
   }
 
   void add_pair(const BlockPair& pair, const AttentionPart& work, float* sums, double* table) {
@@ -176,13 +185,14 @@ class BackwardItem : public AttentionItem<T> {
   }
 
   // The queries were scaled already.
-  void store_memory(AttentionOperand o, std::int64_t sums, std::int64_t first, std::int64_t rows) const {
-    for (std::int64_t r = first; r < std::min(first + rows, this->plan_.memory); ++r) {
+  void store_memory(AttentionOperand o, std::int64_t sums) const {
+    for (std::int64_t r = first_row_; r < end_row_; ++r) {
       store_row(this->memory_row(sums, r), 1, this->plan_.features, this->step(o).feature,
                 this->at(o) + r * this->step(o).row);
     }
   }
 
+  std::int64_t first_row_ = 0, end_row_ = 0;           // of the memory
   alignas(64) float level_[kBlock], log_sum_[kBlock];  // per query
 };
 

@@ -33,7 +33,7 @@ class ForwardItem : public AttentionItem<T> {
   void block(std::int64_t b) {
     this->load_queries(b);
     float *tile = this->part(this->layout_.weights), *sums = this->part(this->layout_.sums);
-    std::fill_n(sums, kBlock * this->width_, 0.0F);
+    std::fill_n(sums, rounded_up(this->queries_, kTileRows) * this->width_, 0.0F);
     std::fill_n(max_, kBlock, std::numeric_limits<float>::lowest());
     std::fill_n(sum_, kBlock, 0.0F);
     for (std::int64_t m = 0; m < this->plan_.memory_blocks(); ++m) {
