@@ -1,6 +1,5 @@
-// Plans and runs a fused loop: scalar code becomes a list of block instructions over registers in the
-// first-level cache, and the loop nest becomes a list of pieces, each a run of consecutive elements of the
-// output.
+// Plans and runs a fused loop: registers get places in the first-level cache, and the loop nest becomes a
+// list of pieces, each a run of consecutive elements of the output.
 #include "exec/cpu/fused.h"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "base/check.h"
 #include "exec/cpu/fused_code.h"
+#include "exec/cpu/fused_program.h"
 #include "exec/team.h"
 
 namespace tessera {
@@ -23,135 +23,6 @@ constexpr std::size_t kGroupBytes = kLaneGroup * 8;
 constexpr std::size_t kMaxInputs = 64;
 constexpr std::int64_t kShortRow = 192;            // shorter rows are put together into one piece
 constexpr std::int64_t kWorthThreads = 32 * 1024;  // elements
-
-// Where a register lives. A uniform one has equal elements and is computed once per run.
-struct Register {
-  Lane lane = Lane::F32;
-  bool uniform = false;
-  int slot = -1;   // scratch slot of a uniform register, or of a block
-  int input = -1;  // its values may be read straight from this input's memory
-};
-
-struct Instr {
-  BlockInstruction run = nullptr;
-  int result = -1;
-  std::array<int, 3> operand = {-1, -1, -1};
-};
-
-// --- scalar code to block instructions
-// -----------------------------------------------------------------------------------
-
-class Compiler {
- public:
-  Compiler(const ScalarCode& source, const std::vector<DType>& in, const std::vector<DType>& out,
-           const std::vector<bool>& uniform_input) {
-    for (std::size_t i = 0; i < in.size(); ++i) {
-      Register reg{lane_of(in[i]), uniform_input[i], -1, static_cast<int>(i)};
-      names_.push_back(add(reg));
-    }
-    for (const Instruction& instruction : source.code) names_.push_back(emit(instruction));
-    for (std::size_t o = 0; o < out.size(); ++o) {
-      const int reg = names_[static_cast<std::size_t>(source.results[o])];
-      results.push_back(lane(reg) == lane_of(out[o]) ? reg : cast(reg, out[o]));
-    }
-  }
-
-  std::vector<Register> registers;
-  std::vector<Instr> code;
-  std::vector<int> results;
-  std::vector<std::pair<int, double>> constants;  // register, value
-
- private:
-  int add(const Register& reg) {
-    registers.push_back(reg);
-    return static_cast<int>(registers.size()) - 1;
-  }
-  Lane lane(int reg) const { return registers[static_cast<std::size_t>(reg)].lane; }
-  bool uniform(int reg) const { return reg < 0 || registers[static_cast<std::size_t>(reg)].uniform; }
-
-  int push(BlockInstruction run, Lane result, std::array<int, 3> operand) {
-    const bool same = uniform(operand[0]) && uniform(operand[1]) && uniform(operand[2]);
-    const int reg = add({result, same, -1, -1});
-    code.push_back({run, reg, operand});
-    return reg;
-  }
-  int cast(int reg, DType type) { return push(block_cast(lane(reg), type), lane_of(type), {reg, -1, -1}); }
-  int as(Lane wanted, int reg) {
-    if (reg < 0 || lane(reg) == wanted) return reg;
-    return cast(reg, wanted == Lane::F32 ? DType::F32 : wanted == Lane::F64 ? DType::F64 : DType::Bool);
-  }
-
-  int emit(const Instruction& i) {
-    const auto name = [&](int r) { return r < 0 ? -1 : names_[static_cast<std::size_t>(r)]; };
-    int a = name(i.a), b = name(i.b), c = name(i.c);
-    if (i.op == Scalar::Const) {
-      const int reg = add({lane_of(i.type), true, -1, -1});
-      constants.emplace_back(reg, i.value);
-      return reg;
-    }
-    if (i.op == Scalar::Cast) return cast(a, i.type);
-    Lane operands = lane(a), result = lane_of(i.type);
-    if (i.op == Scalar::Select) {
-      a = as(Lane::I32, a);
-      operands = result;
-      b = as(result, b), c = as(result, c);
-    } else if (i.op == Scalar::Not || i.op == Scalar::And || i.op == Scalar::Or) {
-      operands = Lane::I32;
-      a = as(Lane::I32, a), b = as(Lane::I32, b);
-    }
-    const bool compares = i.op == Scalar::Less || i.op == Scalar::LessEqual || i.op == Scalar::Equal ||
-                          i.op == Scalar::NotEqual;
-    TESSERA_ASSERT(b < 0 || i.op == Scalar::Select || lane(b) == operands, "scalar code mixes element types");
-    const BlockInstruction run = block_instruction(i.op, operands);
-    TESSERA_ASSERT(run != nullptr, "no instruction {} on lanes {}", static_cast<int>(i.op),
-                   static_cast<int>(operands));
-    return push(run, compares ? Lane::I32 : operands, {a, b, c});
-  }
-
-  std::vector<int> names_;  // register of the scalar code -> register here
-};
-
-// Gives slots to the registers: uniform ones keep theirs, the others share by lifetime. Returns the number of
-// blocks.
-int assign_slots(Compiler& program) {
-  std::vector<int> last(program.registers.size(), -1);
-  for (std::size_t i = 0; i < program.code.size(); ++i) {
-    for (int r : program.code[i].operand) {
-      if (r >= 0) last[static_cast<std::size_t>(r)] = static_cast<int>(i);
-    }
-  }
-  for (int r : program.results) last[static_cast<std::size_t>(r)] = static_cast<int>(program.code.size());
-  int blocks = 0, uniforms = 0;
-  std::vector<int> free;
-  const auto take = [&](Register& reg) {
-    if (reg.uniform) {
-      reg.slot = uniforms++;
-    } else if (free.empty()) {
-      reg.slot = blocks++;
-    } else {
-      reg.slot = free.back();
-      free.pop_back();
-    }
-  };
-  for (Register& reg : program.registers) {
-    if (reg.input >= 0 || reg.uniform) take(reg);
-  }
-  for (std::size_t i = 0; i < program.code.size(); ++i) {
-    Register& result = program.registers[static_cast<std::size_t>(program.code[i].result)];
-    if (!result.uniform) take(result);
-    // Registers read for the last time here become free; a register that nobody reads does so at once.
-    for (std::size_t r = 0; r < last.size(); ++r) {
-      const Register& reg = program.registers[r];
-      const bool dead_result = static_cast<int>(r) == program.code[i].result && last[r] < 0;
-      if (!reg.uniform && reg.slot >= 0 && (last[r] == static_cast<int>(i) || dead_result))
-        free.push_back(reg.slot);
-    }
-  }
-  return blocks;
-}
-
-// --- the loop nest
-// -------------------------------------------------------------------------------------------------------
 
 struct Loop {
   std::int64_t extent = 1;
@@ -244,8 +115,8 @@ DType type_of(Lane lane) {
 }
 
 // A register as an instruction finds it; `at` has the places of all registers.
-Operand operand_of(const Compiler& program, std::size_t reg, const std::vector<std::uint32_t>& at) {
-  const Register& r = program.registers[reg];
+Operand operand_of(const FusedProgram& program, std::size_t reg, const std::vector<std::uint32_t>& at) {
+  const FusedRegister& r = program.registers[reg];
   return {static_cast<std::int16_t>(r.uniform ? -1 : r.input), r.uniform, at[reg]};
 }
 
@@ -267,8 +138,9 @@ struct FusedLoop::Impl {
   void cut_rows();
   std::vector<bool> uniform_inputs(std::size_t inputs) const;
   Stream stream(std::size_t operand, DType type) const;
-  void place(Compiler& program, const FusedSpec& spec);
-  void place_outputs(const Compiler& program, const FusedSpec& spec, const std::vector<std::uint32_t>& at);
+  void place(FusedProgram& program, const FusedSpec& spec);
+  void place_outputs(const FusedProgram& program, const FusedSpec& spec,
+                     const std::vector<std::uint32_t>& at);
   void run_uniform(void* const* in, std::byte* scratch) const;
   void run_piece(const Piece& piece, void* const* in, void* const* out, std::byte* scratch) const;
   static void execute(const Code& code, std::byte* scratch, const BlockOperand* inputs, void* result,
@@ -297,7 +169,7 @@ FusedLoop::Impl::Impl(const FusedSpec& spec) : threads_(spec.threads), loops_(co
   TESSERA_ASSERT(inputs <= kMaxInputs, "fused loop of {} inputs", inputs);
   length_ = loops_.back().extent;
   for (std::size_t l = 0; l + 1 < loops_.size(); ++l) rows_ *= loops_[l].extent;
-  Compiler program(spec.code, spec.in_types, spec.out_types, uniform_inputs(inputs));
+  FusedProgram program(spec.code, spec.in_types, spec.out_types, uniform_inputs(inputs));
   place(program, spec);
   cut_rows();
 }
@@ -338,10 +210,10 @@ Stream FusedLoop::Impl::stream(std::size_t operand, DType type) const {
 }
 
 // Gives registers their places in the scratch memory and writes down what run() does.
-void FusedLoop::Impl::place(Compiler& program, const FusedSpec& spec) {
-  const int blocks = assign_slots(program);
+void FusedLoop::Impl::place(FusedProgram& program, const FusedSpec& spec) {
+  const int blocks = program.assign_slots();
   std::size_t uniforms = 0, widest = 4;
-  for (const Register& reg : program.registers) {
+  for (const FusedRegister& reg : program.registers) {
     if (reg.uniform) ++uniforms;
     if (!reg.uniform) widest = std::max(widest, bytes_of(reg.lane));
   }
@@ -351,7 +223,7 @@ void FusedLoop::Impl::place(Compiler& program, const FusedSpec& spec) {
                                    kLaneGroup * kLaneGroup);
   TESSERA_ASSERT(block_ > 0, "fused loop of {} registers", blocks);
   std::vector<std::uint32_t> at;
-  for (const Register& reg : program.registers) {
+  for (const FusedRegister& reg : program.registers) {
     const auto slot = static_cast<std::size_t>(reg.slot);
     at.push_back(
         static_cast<std::uint32_t>(reg.uniform ? slot * kGroupBytes : block_at + slot * block_ * widest));
@@ -363,7 +235,7 @@ void FusedLoop::Impl::place(Compiler& program, const FusedSpec& spec) {
     const auto r = static_cast<std::size_t>(reg);
     constants_.push_back({program.registers[r].lane, at[r], value});
   }
-  for (const Instr& instr : program.code) {
+  for (const FusedInstr& instr : program.code) {
     const auto result = static_cast<std::size_t>(instr.result);
     Code code{instr.run, at[result], 0, {}};
     for (; code.operands < 3 && instr.operand[code.operands] >= 0; ++code.operands)
@@ -374,14 +246,14 @@ void FusedLoop::Impl::place(Compiler& program, const FusedSpec& spec) {
   place_outputs(program, spec, at);
 }
 
-void FusedLoop::Impl::place_outputs(const Compiler& program, const FusedSpec& spec,
+void FusedLoop::Impl::place_outputs(const FusedProgram& program, const FusedSpec& spec,
                                     const std::vector<std::uint32_t>& at) {
   // Not when a result is an input as it stands: it may share the memory of the output.
   const bool copies = std::any_of(program.results.begin(), program.results.end(), [&](int r) {
     return program.registers[static_cast<std::size_t>(r)].input >= 0;
   });
   int last = -1;  // the result of the last instruction that is no uniform one
-  for (const Instr& instr : program.code)
+  for (const FusedInstr& instr : program.code)
     if (!program.registers[static_cast<std::size_t>(instr.result)].uniform) last = instr.result;
   int direct = -1;
   for (std::size_t o = 0; o < spec.out_types.size(); ++o) {
