@@ -78,7 +78,7 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   compiled->pinned = pinned;
   LowerOptions lower_options = options.lower;
   lower_options.pin_all = pinned || options.lower.pin_all;
-  lower_options.shared_variables = false;  // own rows are off: an assignment of them raced with a reader
+  lower_options.shared_variables = lower_options.without.count("own_rows") == 0;
   compiled->program = lower(g, targets, core->mesh, &g == &graph ? layout : relaxed(layout), lower_options);
   options.lower.accumulators = lower_options.accumulators;
   note_contents(*compiled);

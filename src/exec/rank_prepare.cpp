@@ -282,36 +282,42 @@ StoredShard& RankProgram::shared_by(Prepared& p, int variable, int index) {
   return shard;
 }
 
+// The rank's slice of what it writes to `rows`, a variable or own rows of it: ranks that hold the same rows
+// in the same buffer write a slice each.
+RankProgram::WriteSlice RankProgram::slice_of(const StoredShard& shard, int rows) const {
+  const ProgramValue& written = value(rows);
+  const Box& mine = bound_.boxes[static_cast<std::size_t>(rows)];
+  WriteSlice slice{0, 0};
+  for (const int other : shard.ranks) {
+    if (box_of(program_.mesh, written.type.shape, written.placement, other) != mine) continue;
+    if (other == rank_) slice.part = slice.parts;
+    ++slice.parts;
+  }
+  return slice;
+}
+
 void RankProgram::prepare_assign(Prepared& p, int index) {
   if (plan_.stored_in[static_cast<std::size_t>(p.step->in[0])] >= 0) return;  // is there already
   p.action = Action::Assign;
-  StoredShard& shard = shared_by(p, p.step->out[0], index);
-  if (value(p.step->out[0]).own_rows) {
-    p.slice_end = static_cast<std::size_t>(p.out[0].elements()) * size_of(p.out[0].dtype);
-    return;
-  }
-  const std::size_t line = AlignedBuffer::kAlignment, bytes = shard.data.size();
-  const std::size_t lines = (bytes + line - 1) / line, members = shard.ranks.size();
-  const auto position = static_cast<std::size_t>(std::find(shard.ranks.begin(), shard.ranks.end(), rank_) -
-                                                 shard.ranks.begin());
-  p.slice_begin = std::min(bytes, lines * position / members * line);
-  p.slice_end = std::min(bytes, lines * (position + 1) / members * line);
+  const WriteSlice slice = slice_of(shared_by(p, p.step->out[0], index), p.step->out[0]);
+  const auto line = static_cast<std::int64_t>(AlignedBuffer::kAlignment),
+             bytes = p.out[0].elements() * static_cast<std::int64_t>(size_of(p.out[0].dtype));
+  const std::int64_t lines = (bytes + line - 1) / line;
+  p.slice_begin = static_cast<std::size_t>(std::min(bytes, lines * slice.part / slice.parts * line));
+  p.slice_end = static_cast<std::size_t>(std::min(bytes, lines * (slice.part + 1) / slice.parts * line));
 }
 
-// A component-wise step that updates variables in their own memory: ranks that share it do a slice of the
-// loop each, or each its own rows.
+// A component-wise step that updates variables in their own memory: ranks that write the same rows do a slice
+// of the loop each.
 void RankProgram::prepare_store(Prepared& p, int index) {
   const Step& step = *p.step;
-  std::int64_t part = 0, parts = 1;
+  WriteSlice slice{0, 1};  // the outputs of the step are placed alike
   for (int out : step.out) {
     const int stored = plan_.stored_in[static_cast<std::size_t>(out)];
-    const StoredShard& shard = shared_by(p, stored, index);
-    if (value(stored).own_rows) continue;
-    part = std::find(shard.ranks.begin(), shard.ranks.end(), rank_) - shard.ranks.begin();
-    parts = static_cast<std::int64_t>(shard.ranks.size());
+    slice = slice_of(shared_by(p, stored, index), stored);
   }
   FusedSpec spec = spec_of(p, step.kind == Step::Kind::Fused ? step.code : step.call.op->scalar(step.call));
-  cut_loop(p, spec, part, parts);
+  cut_loop(p, spec, slice);
   if (std::find(spec.extent.begin(), spec.extent.end(), 0) != spec.extent.end()) return;
   p.action = Action::Fused;
   p.stores = true;
@@ -319,7 +325,8 @@ void RankProgram::prepare_store(Prepared& p, int index) {
 }
 
 // Cuts the loop along its first dimension that is long enough, else its longest.
-void RankProgram::cut_loop(Prepared& p, FusedSpec& spec, std::int64_t part, std::int64_t parts) {
+void RankProgram::cut_loop(Prepared& p, FusedSpec& spec, WriteSlice slice) {
+  const auto [part, parts] = slice;
   if (parts == 1) return;
   if (spec.extent.empty()) {  // a scalar: the first one does it
     if (part > 0) spec.extent.push_back(0);

@@ -100,6 +100,9 @@ class RankProgram {
     int last_read = -1;                          // step
     std::size_t slice_begin = 0, slice_end = 0;  // bytes that this rank writes
   };
+  struct WriteSlice {
+    std::int64_t part, parts;
+  };
   struct Mark {
     bool idle = false;     // there is nothing to do
     bool awaited = false;  // others wait until this rank has come here
@@ -117,7 +120,8 @@ class RankProgram {
   void prepare_assign(Prepared& p, int index);
   void prepare_store(Prepared& p, int index);
   StoredShard& shared_by(Prepared& p, int variable, int index);
-  void cut_loop(Prepared& p, FusedSpec& spec, std::int64_t part, std::int64_t parts);
+  WriteSlice slice_of(const StoredShard& shard, int rows) const;
+  void cut_loop(Prepared& p, FusedSpec& spec, WriteSlice slice);
   int last_read_of(int variable, int before) const;
 
   void feed(RunState& state);
