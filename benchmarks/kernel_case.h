@@ -14,8 +14,9 @@ namespace tessera::benchmarks {
 
 class KernelCase {
  public:
+  // The kernel runs on the team of the calling thread.
   KernelCase(const std::string& op, const std::vector<std::string>& shapes, const std::vector<DType>& types,
-             const Attrs& attrs)
+             const Attrs& attrs, int threads = 1)
       : key_(op) {
     call_.op = find_op(op);
     for (std::size_t i = 0; i < shapes.size(); ++i) call_.in.push_back({parse_shape(shapes[i]), types[i]});
@@ -25,13 +26,15 @@ class KernelCase {
     for (const Type& type : call_.in) in_.push_back(view(type));
     for (const Type& type : call_.out) out_.push_back(view(type));
     const CpuKernel* kernel = find_kernel(op);
-    prepared_ = kernel->prepare(KernelSite{call_, in_, out_, 1});
-    scratch_ = AlignedBuffer(
-        static_cast<std::size_t>(kernel->workspace ? kernel->workspace(call_, call_.in, call_.out, 1) : 0) +
-        64);
+    prepared_ = kernel->prepare(KernelSite{call_, in_, out_, threads});
+    const std::int64_t bytes = kernel->workspace ? kernel->workspace(call_, call_.in, call_.out, threads) : 0;
+    scratch_ = AlignedBuffer(static_cast<std::size_t>(bytes) + 64);
   }
 
   void run() { prepared_(KernelContext{call_, in_, out_, 1, 1, &key_}, scratch_.data()); }
+  const Call& call() const { return call_; }
+  const View& in(std::size_t i) const { return in_[i]; }
+  const View& out(std::size_t i) const { return out_[i]; }
   double flops() const { return call_.op->flops(call_); }
   std::int64_t bytes() const {
     std::int64_t bytes = 0;

@@ -49,7 +49,6 @@ struct TransformerConfig {
   bool pre_norm = true;  // norm before each sub-layer and at the end; else after each residual sum
   double label_smoothing = 0, z_loss = 0;  // in training only
   bool fold_attention_scale = false;       // nn::AttentionOptions::fold_scale
-  bool wide_attention_logits = true;       // nn::AttentionOptions::wide_logits
 
   DType dtype = DType::F32;  // of activations; parameters are f32 (f64 with f64)
   Strings recompute;  // globs of scopes computed again in the backward pass: "decoder/layer_*", "*/ffn"

@@ -94,19 +94,12 @@ std::int64_t relative_bucket(std::int64_t distance, const RelativeOptions& optio
 // Parameter NAME [heads, buckets], normal(0.1).
 Tensor relative_table(Graph& graph, const std::string& name, const Dim& heads, const RelativeOptions& options,
                       DType activations, Where where = Where::current());
-// Bias of attention logits, [dimensions of the positions..., heads], in the wide type. The positions (i32)
-// broadcast by name against each other, say [length] and [memory_length].
-Tensor relative_bias(Arg table, Arg query_positions, Arg memory_positions, const RelativeOptions& options);
+// The table's bias of each distance from -max_distance to max_distance (beyond, all share a bucket),
+// [distance, heads] in the wide type: AttentionMask::distance_bias.
+Tensor relative_bias(Arg table, const RelativeOptions& options);
 
 // --- attention ------------------------------------------------------------------------------------
 
-// Which memory positions a query may see: bool tensors that broadcast by name; combine them with logical_and.
-Tensor causal_mask(Arg query_positions, Arg memory_positions);  // query >= memory
-Tensor padding_mask(Arg memory_ids);                            // id != 0; ids have `memory_length`
-Tensor segment_mask(Arg query_segments, Arg memory_segments);   // equal (packed sequences)
-// 0 where visible, minus infinity elsewhere; what attention adds to logits. A query that sees nothing gets
-// zeros.
-Tensor mask_bias(Arg visible, DType wide);
 // `length` renamed to `memory_length`.
 Tensor as_memory(Arg x);
 
@@ -116,7 +109,6 @@ struct AttentionOptions {
   double dropout = 0;       // on the attention weights
   Strings dropout_shared;   // dimensions along which its mask is the same
   bool fold_scale = false;  // 1/sqrt(d_kv) in the initial value of q instead of a multiplication at run time
-  bool wide_logits = true;  // logits as products of f32 numbers; false: in the activations' type
 };
 
 // Parameters q, k, v [d_model, heads, d_kv] and o [heads, d_kv, d_model] of the current scope.
@@ -132,14 +124,15 @@ struct KeyValue {
 // Keys and values of `memory` [batch..., length, d_model]; `length` is renamed after the projection, so that
 // a split length is gathered once, projected.
 KeyValue attention_memory(Arg memory, const AttentionWeights& weights);
-// Attention of x [batch..., length, d_model] over `memory`; `biases` are added to the logits [batch...,
-// heads, length, memory_length] (relative_bias, mask_bias).
-Tensor attend(Arg x, const AttentionWeights& weights, const KeyValue& memory, const Tensors& biases,
+// Attention of x [batch..., length, d_model] over `memory`: the op `attention` between projections. A query
+// that sees nothing gets zeros.
+Tensor attend(Arg x, const AttentionWeights& weights, const KeyValue& memory, const AttentionMask& mask,
               const AttentionOptions& options);
 
 // The whole layer in scope NAME: memory is x itself (self-attention) or an encoder's output.
-Tensor self_attention(Arg x, const std::string& name, const Tensors& biases, const AttentionOptions& options);
-Tensor cross_attention(Arg x, Arg memory, const std::string& name, const Tensors& biases,
+Tensor self_attention(Arg x, const std::string& name, const AttentionMask& mask,
+                      const AttentionOptions& options);
+Tensor cross_attention(Arg x, Arg memory, const std::string& name, const AttentionMask& mask,
                        const AttentionOptions& options);
 
 // --- loss -----------------------------------------------------------------------------------------
@@ -148,12 +141,17 @@ struct Loss {
   Tensor sum;     // scalar: weighted sum of the token losses
   Tensor weight;  // scalar: sum of the weights, the number of real tokens by default
   Tensor tokens;  // the loss of each token, unweighted
+  Tensor best;    // projected_loss without gradients: the class of each token with the largest logit
 };
 // Cross-entropy of logits [..., vocab] against i32 labels. `weights` (same dimensions as labels) or, when it
 // is an empty Tensor, 1 where the label is not 0. Optimizers divide gradients of `sum` by the total of
 // `weight` over all shards and micro-batches, so a token counts the same wherever it lies.
 Loss cross_entropy_loss(Arg logits, Arg labels, const std::string& vocab, const CrossEntropy& options = {},
                         const Tensor& weights = {});
+// The same of the logits output_projection(x, table), which need not exist whole. With `gradients` they are
+// made in one go with the loss: for steps that differentiate `sum`.
+Loss projected_loss(Arg x, Arg table, Arg labels, const CrossEntropy& options, const Tensor& weights,
+                    bool gradients);
 // a / b, and 0 where b is 0. Scalars.
 Tensor ratio(Arg a, Arg b);
 

@@ -162,6 +162,7 @@ struct GradContext {
   std::vector<Tensor> outputs;       // of the node
   std::vector<Tensor> output_grads;  // invalid Tensor where no gradient arrives
   std::vector<Tensor> input_grads;   // to be filled; leave invalid where there is none
+  bool through_expansion = false;    // set it to have the record's expansion differentiated instead
 
   const Tensor& in(int i) const { return node.inputs[static_cast<std::size_t>(i)]; }
   const Tensor& out(int i = 0) const { return outputs[static_cast<std::size_t>(i)]; }
@@ -205,7 +206,7 @@ struct Sample {
 struct Product {
   DType dtype = DType::F32;
   std::int64_t batch = 1, m = 1, n = 1, k = 1;
-  double share = 1;  // of it that is computed: masks hide the rest
+  double times = 1;  // how often it is computed; less than once where masks hide the rest
   auto operator<=>(const Product&) const = default;
 };
 
@@ -270,7 +271,8 @@ struct Op {
   // Component-wise ops: the scalar code (inputs broadcast by name).
   ScalarCode (*scalar)(const Call&) = nullptr;
 
-  // Fused ops: the same from primitives; used when a Whole dimension is split, and as the oracle.
+  // Fused ops: the same from primitives; used when a Whole dimension is split, and as the oracle. Random ops
+  // among them draw with the key of the op that they stand for.
   std::vector<Tensor> (*expand)(ExpandContext&) = nullptr;
 
   // Floating-point operations of one shard (call has local types). nullptr: one per output element.
@@ -304,5 +306,8 @@ inline Role role_of(const Call& call, int input, const std::string& dim) {
 
 // The Call of a node, with global types.
 Call call_of(const Node& node);
+
+// Floating-point operations in the matrix products of a shard; 0 for an op without any.
+double product_flops(const Call& local);
 
 }  // namespace tessera

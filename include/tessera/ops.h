@@ -153,6 +153,47 @@ struct CrossEntropy {
 };
 Tensor cross_entropy(Arg logits, Arg targets, const std::string& dim, CrossEntropy options = {});
 
+// The same of the logits x . table, x [rows..., width], table [dim, width] of one type, without the logits.
+struct LinearCrossEntropy {
+  Tensor loss, best;  // of each row: its loss; i32, the class with the largest logit (lowest on ties)
+};
+LinearCrossEntropy linear_cross_entropy(Arg x, Arg table, Arg targets, const std::string& dim,
+                                        CrossEntropy options = {});
+// For training: sum(weights * loss), whose gradients are made together with it. weights: in the type of the
+// loss, the dimensions of targets.
+struct LinearCrossEntropySum {
+  Tensor sum, loss;  // scalar; of each row, unweighted
+};
+LinearCrossEntropySum linear_cross_entropy_sum(Arg x, Arg table, Arg targets, Arg weights,
+                                               const std::string& dim, CrossEntropy options = {});
+
+// --- attention (fused; lowered through primitives when the memory or the features are split)
+// ------------------------------------------------------------------------------------------
+// What each query sees of the memory; absent inputs are empty Tensors. All broadcast by name against the
+// queries or the memory, so each is linear in the lengths.
+struct AttentionMask {
+  bool causal = false;                                 // a query sees positions up to its own
+  Tensor query_positions = {}, memory_positions = {};  // i32; needed by `causal` and `distance_bias`
+  Tensor query_segments = {}, memory_segments = {};    // i32: a query sees equal ones (packed sequences)
+  Tensor memory_ids = {};                              // i32: 0 is padding, which nobody sees
+  Tensor distance_bias = {};  // f32 (f64 for f64), [.., distance: 2 n + 1]: added to the logits, by memory
+                              // position - query position clipped to -n .. n
+};
+struct AttentionSpec {
+  std::string query = "length", memory = "memory_length", feature = "d_kv", distance = "distance";
+  double scale = 1;    // of the products of q and k
+  double dropout = 0;  // rate, on the weights
+  Strings noise = {};  // dimensions over which its mask varies; empty: all
+};
+struct Attention {
+  Tensor output;  // like q
+  Tensor
+      log_sum;  // the dimensions of q but `feature`: log of the sum of exp(logits), 0 where nothing is seen
+};
+// softmax(scale * q k + bias) v without a tensor of queries x memory. k and v have `memory` where q has
+// `query`, and else the same dimensions. A query that sees nothing gives zeros.
+Attention attention(Arg q, Arg k, Arg v, const AttentionMask& mask = {}, const AttentionSpec& spec = {});
+
 // --- sources
 // ---------------------------------------------------------------------------------------------------
 Tensor constant(Graph& graph, double value, const Shape& shape, DType dtype = DType::F32,

@@ -26,6 +26,7 @@ struct ProgramValue {
   std::string variable = {};  // Kind::Variable: its name in the Store; Kind::Feed: the input's name
   VariableKind variable_kind = VariableKind::Parameter;  // Kind::Variable
   bool from_storage = false;  // a variable gathered for use: kept for one region only
+  bool own_rows = false;      // views a variable: this rank's rows in the buffer that replicas share
 };
 
 enum class CollectiveKind : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Permute, Exchange };
@@ -106,7 +107,10 @@ const std::vector<Pass>& passes();
 void check_passes(const std::set<std::string>& names);  // throws UserError with the nearest name
 
 struct LowerOptions {
-  std::set<std::string> without;  // passes to leave out, by name ("in_place" is the Session's)
+  // Ranks that hold the same part of a variable share its memory (threads of one process): each updates rows
+  // of its own, and gradients are reduced only there.
+  bool shared_variables = false;
+  std::set<std::string> without;  // passes to leave out, by name ("in_place" and "own_rows" are the Session's)
   std::map<std::string, Placement>
       accumulators;      // where accumulators already live; lower() adds those it decides
   bool pin_all = false;  // keep every value separate and alive (inspection, NaN naming)
@@ -133,9 +137,9 @@ struct MemoryPlan {
   // the bytes of their buffers; the rest of the bound are the step's workspaces.
   std::vector<int> peak_values;
   std::vector<std::int64_t> peak_bytes;
-  // Per value: the variable (a value) that it is computed straight into, instead of being copied there by its
-  // Assign; -1: none. All outputs of such a step are, and their variables have one placement: ranks that
-  // share the buffers can share the work.
+  // Per value: the variable (a value, or own rows of one) that it is computed straight into, instead of being
+  // copied there by its Assign; -1: none. All outputs of such a step are, and their variables have one
+  // placement: ranks that share the buffers can share the work.
   std::vector<int> stored_in;
 };
 MemoryPlan plan_memory(const Program& program, const Target& target);
@@ -182,7 +186,7 @@ struct ProgramStats {
   std::map<std::string, std::int64_t> bytes_per_axis;  // payload per axis group ("rows", "rows+cols")
   std::int64_t collective_bytes = 0;
   double flops = 0;                 // of the rank with the largest parts
-  double contraction_flops = 0;     // of heavy ops only
+  double contraction_flops = 0;     // in matrix products only
   std::int64_t variable_bytes = 0;  // of the variables it uses, per rank, largest parts
 };
 ProgramStats stats(const Program& program);

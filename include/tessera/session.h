@@ -26,6 +26,10 @@ struct SessionOptions {
   std::uint64_t seed = 1;
   double deadline_seconds = 300;  // a rank that does not reach a collective within it ends the run
   bool random_delays = false;     // tests: sleep a random time at every collective
+  // Every thread of every rank stays on a processor of its own, if there are enough in the process' affinity
+  // mask. Off where the environment has TESSERA_PIN=off. Say false for a session that shares the machine with
+  // other busy threads, such as a second session.
+  bool pin = true;
   LowerOptions lower;
 };
 
@@ -90,7 +94,7 @@ struct RunStats {
   double seconds = 0;                 // wall time inside run()
   std::int64_t collectives = 0;       // of one rank
   std::int64_t collective_bytes = 0;  // payload of one rank
-  double contraction_seconds = 0;     // time in heavy ops, mean over ranks
+  double contraction_seconds = 0;     // time in contractions, mean over ranks
   double contraction_flops = 0;       // mean over ranks
   double wait_seconds = 0;            // time waiting for other ranks, mean over ranks
 

@@ -226,12 +226,17 @@ struct BenchReport {
   double tokens_per_second = 0;  // real target tokens
   std::int64_t arena_bytes = 0, liveness_bound = 0;  // per rank
   std::int64_t rss_growth_bytes = 0;                 // of the process from before to after the measured steps
-  std::string shape;                                 // of the batch
+  std::int64_t peak_resident_bytes = 0;  // of the process, the operands of the bare products included
+  std::string shape;                     // of the batch
+  std::vector<double> seconds = {};      // of each measured step
+  double first_loss = 0;                 // nats per token of the first step, before any update
+  double first_step_seconds = 0;  // from the beginning to the end of the first step: model, data, compilation
 };
 // Trains on the config's data (or on made-up tokens when data.train names no files) and measures whole steps:
 // data, forward, backward, update.
 BenchReport bench(const Config& config, const BenchOptions& options = {});
 std::string to_string(const BenchReport& report);
+std::string to_json(const BenchReport& report);  // an object with the names above
 
 struct ProfileOptions {
   std::int64_t steps = 20, warmup = 3;
@@ -280,5 +285,6 @@ struct PassReport {
 std::vector<PassReport> bench_without(const Config& config, const Strings& passes,
                                       const BenchOptions& options = {});
 std::string to_string(const std::vector<PassReport>& reports);
+std::string to_json(const std::vector<PassReport>& reports);
 
 }  // namespace tessera

@@ -15,8 +15,4 @@ int usable_cores() {
       1, static_cast<int>(std::thread::hardware_concurrency()));  // more processors than the mask holds
 }
 
-int threads_per_rank(int ranks) {
-  return std::max(1, usable_cores() / ranks);
-}
-
 }  // namespace tessera

@@ -3,11 +3,8 @@
 
 namespace tessera {
 
-// How many cores the affinity mask (taskset, cpusets, Slurm) leaves, at least 1.
+// How many hardware threads the affinity mask (taskset, cpusets, Slurm) leaves, at least 1.
 int usable_cores();
-
-// Threads of each of `ranks` ranks so that no core does double work, at least 1.
-int threads_per_rank(int ranks);
 
 // Tells the core that the caller spins.
 inline void pause_core() {

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "base/random_runs.h"
 
 namespace tessera {
 namespace {
@@ -53,6 +54,51 @@ double normal_quantile_within_2(double p) {
   return std::copysign(polynomial(kC, r) / polynomial(kD, r), q);
 }
 
+// Words 0 and 1 of a block of counters, all rounds of all counters side by side: loops without branches or
+// dependences from one counter to the next.
+constexpr std::size_t kBlock = 64;
+struct WordBlock {
+  WordBlock(RandomKey key, std::uint64_t first) {
+    std::array<std::uint32_t, kBlock> second{}, third{};
+    for (std::size_t i = 0; i < kBlock; ++i) {
+      zero[i] = static_cast<std::uint32_t>(first + i);
+      one[i] = static_cast<std::uint32_t>((first + i) >> 32);
+    }
+    auto key0 = static_cast<std::uint32_t>(key.value), key1 = static_cast<std::uint32_t>(key.value >> 32);
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      for (std::size_t i = 0; i < kBlock; ++i) {
+        const std::uint64_t p0 = std::uint64_t{kPhiloxMultiplier0} * zero[i];
+        const std::uint64_t p1 = std::uint64_t{kPhiloxMultiplier1} * second[i];
+        zero[i] = static_cast<std::uint32_t>(p1 >> 32) ^ one[i] ^ key0;
+        second[i] = static_cast<std::uint32_t>(p0 >> 32) ^ third[i] ^ key1;
+        one[i] = static_cast<std::uint32_t>(p1);
+        third[i] = static_cast<std::uint32_t>(p0);
+      }
+      key0 += kPhiloxWeyl0;
+      key1 += kPhiloxWeyl1;
+    }
+  }
+  std::array<std::uint32_t, kBlock> zero, one;
+};
+
+// What Box and Muller take the logarithm and the cosine of.
+double radius_of(std::uint32_t word) {
+  return (word + 1.0) * 0x1p-32;  // in (0, 1], so that the logarithm is finite
+}
+double angle_of(std::uint32_t word) {
+  return 2 * std::numbers::pi * (word * 0x1p-32);
+}
+float normal_of(double log_radius, double cosine) {
+  return static_cast<float>(std::sqrt(-2 * log_radius) * cosine);
+}
+
+float truncated_normal_of(std::uint32_t word) {
+  constexpr double kBelow = 0.022750131948179207200;  // distribution function of the standard normal at -2
+  const double u = (word + 0.5) * 0x1p-32;
+  const double x = normal_quantile_within_2(kBelow + u * (1 - 2 * kBelow));
+  return static_cast<float>(std::clamp(x, -2.0, 2.0));
+}
+
 }  // namespace
 
 RandomKey random_key(std::uint64_t seed, std::string_view name, std::int64_t step) {
@@ -72,16 +118,40 @@ float random_uniform_at(RandomKey key, std::uint64_t index) {
 
 float random_normal_at(RandomKey key, std::uint64_t index) {
   const auto words = philox(key, index);
-  const double u = (words[0] + 1.0) * 0x1p-32;  // in (0, 1], so that the logarithm is finite
-  const double angle = 2 * std::numbers::pi * (words[1] * 0x1p-32);
-  return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(angle));
+  return normal_of(std::log(radius_of(words[0])), std::cos(angle_of(words[1])));
 }
 
 float random_truncated_normal_at(RandomKey key, std::uint64_t index) {
-  constexpr double kBelow = 0.022750131948179207200;  // distribution function of the standard normal at -2
-  const double u = (philox(key, index)[0] + 0.5) * 0x1p-32;
-  const double x = normal_quantile_within_2(kBelow + u * (1 - 2 * kBelow));
-  return static_cast<float>(std::clamp(x, -2.0, 2.0));
+  return truncated_normal_of(philox(key, index)[0]);
+}
+
+void random_uniform_run(RandomKey key, std::uint64_t first, std::span<float> out) {
+  std::array<std::uint32_t, 4> words{};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint64_t index = first + i;
+    if (i == 0 || index % 4 == 0) words = philox4x32(key.value, index / 4);
+    out[i] = uniform_from_word(words[index % 4]);
+  }
+}
+
+// The elementary functions one after the other, so that the processor works on several values at once.
+void random_normal_run(RandomKey key, std::uint64_t first, std::span<float> out) {
+  std::array<double, kBlock> logarithm, cosine;
+  for (std::size_t at = 0; at < out.size(); at += kBlock) {
+    const WordBlock words(key, first + at);
+    const std::size_t n = std::min(kBlock, out.size() - at);
+    for (std::size_t i = 0; i < n; ++i) logarithm[i] = std::log(radius_of(words.zero[i]));
+    for (std::size_t i = 0; i < n; ++i) cosine[i] = std::cos(angle_of(words.one[i]));
+    for (std::size_t i = 0; i < n; ++i) out[at + i] = normal_of(logarithm[i], cosine[i]);
+  }
+}
+
+void random_truncated_normal_run(RandomKey key, std::uint64_t first, std::span<float> out) {
+  for (std::size_t at = 0; at < out.size(); at += kBlock) {
+    const WordBlock words(key, first + at);
+    const std::size_t n = std::min(kBlock, out.size() - at);
+    for (std::size_t i = 0; i < n; ++i) out[at + i] = truncated_normal_of(words.zero[i]);
+  }
 }
 
 std::uint64_t random_permutation_at(RandomKey key, std::uint64_t index, std::uint64_t size) {

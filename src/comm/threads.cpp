@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <climits>
-#include <thread>
+#include <ctime>
 
 #include "base/check.h"
 #include "base/cores.h"
@@ -85,6 +85,12 @@ void ThreadsWorld::wake(Line& line) {
     syscall(SYS_futex, &line.word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void ThreadsWorld::nap(Line& line, std::uint32_t word, double seconds) {
+  constexpr double kMost = 0.1;  // a bound only: whatever happens changes the word
+  timespec time{0, static_cast<long>(std::min(seconds, kMost) * 1e9)};
+  syscall(SYS_futex, &line.word, FUTEX_WAIT_PRIVATE, word, &time, nullptr, 0);
+}
+
 void ThreadsWorld::leave(int rank) {
   Line& line = lines_[static_cast<std::size_t>(rank)];
   line.left.store(true, std::memory_order_release);
@@ -130,10 +136,6 @@ std::exception_ptr ThreadsWorld::cause() const {
 void ThreadsWorld::throw_peer_lost() const {
   std::lock_guard<std::mutex> lock(mutex_);
   throw SystemError(fmt::format("stopped because of another failure: {}", first_), ExitCode::PeerLost);
-}
-
-void ThreadsWorld::set_waiting(int waiter, int member) {
-  lines_[static_cast<std::size_t>(waiter)].waits_for.store(member, std::memory_order_release);
 }
 
 void ThreadsWorld::check_member(int waiter, int member, bool overdue, const std::string& where) {

@@ -13,8 +13,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/cores.h"
 #include "comm/communicator.h"
 
 namespace tessera {
@@ -53,10 +56,16 @@ class ThreadsWorld {
   // The first failure, with "rank 3: " in front of what a rank threw itself. REQUIRES failed().
   std::exception_ptr cause() const;
 
-  // Rank `waiter` waits for something of `member` outside collectives, until the next call with member -1.
-  void set_waiting(int waiter, int member);
-  // It waited in vain: records who is to blame (the member left, or is overdue at `where`) and throws
-  // PeerLost. Returns when neither is the case yet.
+  // Rank `waiter` waits until `arrived()`, which comes true by something that `member` does before it calls
+  // announce(): it looks for some ten microseconds if every rank can have a core, then sleeps. When that
+  // cannot happen any more (the run failed, the member left) or is overdue, calls give_up(overdue), which
+  // throws, or returns if `arrived()` has come true after all. Returns the seconds it took.
+  template <class Arrived, class GiveUp>
+  double await(int waiter, int member, Arrived arrived, GiveUp give_up);
+  // Wakes the ranks that sleep until this one has done something.
+  void announce(int rank) { wake(lines_[static_cast<std::size_t>(rank)]); }
+  // The waiter waited in vain for something outside collectives: records who is to blame (the member left, or
+  // is overdue at `where`) and throws PeerLost. Returns when neither is the case.
   void check_member(int waiter, int member, bool overdue, const std::string& where);
 
   // True while the rank waits for others.
@@ -85,6 +94,7 @@ class ThreadsWorld {
 
   Slot& slot(int rank, std::uint64_t number);
   void wake(Line& line);
+  static void nap(Line& line, std::uint32_t word, double seconds);
   void record(std::exception_ptr error);
   [[noreturn]] void throw_peer_lost() const;
   int blocker_of(int rank) const;
@@ -100,7 +110,34 @@ class ThreadsWorld {
   std::exception_ptr cause_;
   std::vector<int> blamed_;
   std::string first_;  // its message, for the other ranks
-  std::atomic<const void*> broadcast_from_{nullptr};
 };
+
+template <class Arrived, class GiveUp>
+double ThreadsWorld::await(int waiter, int member, Arrived arrived, GiveUp give_up) {
+  if (arrived()) return 0;
+  const double begin = now();
+  for (int i = 0; i < spins_; ++i) {
+    pause_core();
+    if (arrived()) return now() - begin;
+  }
+  Line& line = lines_[static_cast<std::size_t>(member)];
+  std::atomic<int>& waits_for = lines_[static_cast<std::size_t>(waiter)].waits_for;
+  std::this_thread::yield();
+  waits_for.store(member, std::memory_order_release);
+  for (bool there = false; !there;) {
+    line.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t word = line.word.load(std::memory_order_seq_cst);
+    there = arrived();
+    const bool lost = !there && (failed() || line.left.load(std::memory_order_acquire));
+    const double left = options_.deadline_seconds - (now() - begin);
+    if (!there && !lost && left > 0) nap(line, word, left);
+    line.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    if (there || (!lost && left > 0)) continue;
+    there = arrived();  // the member may have gone on, and left, since we looked
+    if (!there) give_up(left <= 0);
+  }
+  waits_for.store(-1, std::memory_order_release);
+  return now() - begin;
+}
 
 }  // namespace tessera

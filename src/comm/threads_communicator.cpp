@@ -2,30 +2,21 @@
 #include "comm/threads_communicator.h"
 
 #include <fmt/ranges.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <numeric>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
-#include "base/cores.h"
 #include "comm/pieces.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kPosted = 1, kReduced = 2, kDone = 3;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Slice `index` of `parts` of `count` elements, cut at multiples of a cache line so that members never write
 // to one line.
@@ -131,56 +122,18 @@ void ThreadsCommunicator::meet(const Ticket& ticket, int phase) {
 void ThreadsCommunicator::await(const Ticket& ticket, int member, int phase) {
   const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
   const std::atomic<std::uint64_t>& seen = world_.slot(member, ticket.number).phase;
-  if (seen.load(std::memory_order_acquire) >= target) return;
-  const double begin = now();
-  for (int i = 0; i < world_.spins_; ++i) {
-    pause_core();
-    if (seen.load(std::memory_order_acquire) >= target) {
-      wait_seconds_ += now() - begin;
-      return;
-    }
-  }
-  sleep(ticket, member, phase, begin);
-  wait_seconds_ += now() - begin;
+  wait_seconds_ += world_.await(
+      rank_, member, [&] { return seen.load(std::memory_order_acquire) >= target; },
+      [&](bool overdue) { give_up(ticket, target, member, overdue); });
 }
 
-void ThreadsCommunicator::sleep(const Ticket& ticket, int member, int phase, double begin) {
-  const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
-  const std::atomic<std::uint64_t>& seen = world_.slot(member, ticket.number).phase;
-  ThreadsWorld::Line& line = world_.lines_[static_cast<std::size_t>(member)];
-  std::atomic<int>& waits_for = world_.lines_[static_cast<std::size_t>(rank_)].waits_for;
-  std::this_thread::yield();
-  waits_for.store(member, std::memory_order_release);
-  while (true) {
-    line.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    const std::uint32_t word = line.word.load(std::memory_order_seq_cst);
-    const bool arrived = seen.load(std::memory_order_acquire) >= target;
-    const bool lost = !arrived && (world_.failed() || line.left.load(std::memory_order_acquire));
-    const double left = world_.options_.deadline_seconds - (now() - begin);
-    if (!arrived && !lost && left > 0) {
-      const double nap = std::min(left, 0.1);  // a bound only: whatever happens changes the word
-      timespec time{0, static_cast<long>(nap * 1e9)};
-      syscall(SYS_futex, &line.word, FUTEX_WAIT_PRIVATE, word, &time, nullptr, 0);
-    }
-    line.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-    if (arrived) break;
-    if (lost || left <= 0) give_up(ticket, phase, member, left <= 0);
-  }
-  waits_for.store(-1, std::memory_order_release);
-}
-
-void ThreadsCommunicator::give_up(const Ticket& ticket, int phase, int member, bool overdue) {
+void ThreadsCommunicator::give_up(const Ticket& ticket, std::uint64_t target, int member, bool overdue) {
   if (world_.failed()) world_.throw_peer_lost();
-  // The member may have gone on, and left, since we looked at its phase.
-  const std::uint64_t target = 4 * ticket.number + static_cast<std::uint64_t>(phase);
-  if (world_.slot(member, ticket.number).phase.load(std::memory_order_acquire) >= target) return;
-  if (overdue) {
-    const PreparedCollective& collective = *ticket.collective;
-    world_.fail_no_progress(world_.culprits(rank_, target, collective.plan.group, ticket.number),
-                            collective.text());
-    world_.throw_peer_lost();
-  }
-  world_.check_member(rank_, member, false, ticket.collective->text());
+  const PreparedCollective& collective = *ticket.collective;
+  if (!overdue) return world_.check_member(rank_, member, false, collective.text());
+  world_.fail_no_progress(world_.culprits(rank_, target, collective.plan.group, ticket.number),
+                          collective.text());
+  world_.throw_peer_lost();
 }
 
 void ThreadsCommunicator::check_agreement(const Ticket& ticket, int member) {

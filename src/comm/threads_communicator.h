@@ -34,9 +34,8 @@ class ThreadsCommunicator final : public Communicator {
   void post(const Ticket& ticket, int phase);
   void meet(const Ticket& ticket, int phase);
   void await(const Ticket& ticket, int member, int phase);
-  void sleep(const Ticket& ticket, int member, int phase, double begin);
   void check_agreement(const Ticket& ticket, int member);
-  void give_up(const Ticket& ticket, int phase, int member, bool overdue);
+  void give_up(const Ticket& ticket, std::uint64_t target, int member, bool overdue);
   void take_pieces(const Ticket& ticket);
   void reduce_slice(const Ticket& ticket);
   void copy_slices(const Ticket& ticket);

@@ -7,7 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 #include "exec/cpu/dnnl_product.h"
 #include "exec/rank_pool.h"
 
@@ -18,7 +18,7 @@ constexpr std::int64_t kScratch = std::int64_t{1} << 40;  // any amount
 
 Contraction dense(const Product& p, DType dtype) {
   Contraction c;
-  c.dtype = dtype;
+  c.dtype = c.result = dtype;
   if (p.batch > 1) c.batch = {{p.batch, p.m * p.k, p.k * p.n, p.m * p.n}};
   c.m = {{p.m, p.k, 0, p.n}};
   c.n = {{p.n, 0, 1, 1}};
@@ -46,7 +46,7 @@ struct BareProducts::Impl {
   // One rank's operands (shared by all products: only their sizes matter) and its primitives.
   struct RankProducts {
     AlignedBuffer a, b, c, scratch;
-    // with the share of it that counts; null: a size is 0
+    // and how often each is computed; null: a size is 0
     std::vector<std::pair<std::shared_ptr<DnnlProduct>, double>> list;
 
     double run(DnnlProduct& product) {
@@ -60,9 +60,10 @@ struct BareProducts::Impl {
   std::vector<RankProducts> ranks;
 };
 
-BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int threads_per_rank)
-    : impl_(new Impl{RankPool(ranks, threads_per_rank),
+BareProducts::BareProducts(const std::vector<Product>& products, int ranks)
+    : impl_(new Impl{RankPool(ranks, plan_pool(ranks, true)),
                      std::vector<Impl::RankProducts>(static_cast<std::size_t>(ranks))}) {
+  const int threads = impl_->pool.threads();
   impl_->pool.run_all([&](int r) {
     Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
     using Form = DnnlProduct::Form;
@@ -75,7 +76,7 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int 
       a = std::max(a, p.batch * p.m * p.k);
       c = std::max(c, p.batch * p.m * p.n);
       for (const Form form : {Form::Plain, Form::Packed}) {
-        std::shared_ptr<DnnlProduct> product = make(p, form, threads_per_rank);
+        std::shared_ptr<DnnlProduct> product = make(p, form, threads);
         if (product == nullptr) continue;
         b = std::max(b, (product->weight_bytes() + 3) / 4);
         scratch = std::max(scratch, product->scratch_bytes());
@@ -96,11 +97,23 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks, int 
       }
     }
     for (const Product& p : products)
-      rank.list.emplace_back(best.count(p) != 0 ? best.at(p) : nullptr, p.share);
+      rank.list.emplace_back(best.count(p) != 0 ? best.at(p) : nullptr, p.times);
   });
 }
 
 BareProducts::~BareProducts() = default;
+
+std::vector<Product> products_of(const Program& program, const Step& step) {
+  if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) return {};
+  return step.call.op->products(largest_call(program, step));
+}
+
+std::vector<Product> products_of(const Program& program) {
+  std::vector<Product> products;
+  for (const Step& step : program.steps)
+    for (const Product& p : products_of(program, step)) products.push_back(p);
+  return products;
+}
 
 double BareProducts::run() {
   const std::vector<double> seconds = run_each();
@@ -111,8 +124,8 @@ std::vector<double> BareProducts::run_each() {
   std::vector<std::vector<double>> seconds(impl_->ranks.size());
   impl_->pool.run_all([&](int r) {
     Impl::RankProducts& rank = impl_->ranks[static_cast<std::size_t>(r)];
-    for (const auto& [product, share] : rank.list)
-      seconds[static_cast<std::size_t>(r)].push_back(product == nullptr ? 0 : share * rank.run(*product));
+    for (const auto& [product, times] : rank.list)
+      seconds[static_cast<std::size_t>(r)].push_back(product == nullptr ? 0 : times * rank.run(*product));
   });
   std::vector<double> mean(seconds[0].size());
   for (const std::vector<double>& of_rank : seconds)

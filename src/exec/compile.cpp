@@ -42,6 +42,20 @@ std::string biggest(const CompiledProgram& compiled, const std::vector<StoredVar
   return fmt::format("{}", fmt::join(lines, ", "));
 }
 
+// What every run asks of a program.
+void note_contents(CompiledProgram& compiled) {
+  for (const Step& step : compiled.program.steps) {
+    if (step.kind != Step::Kind::Start) continue;
+    ++compiled.collectives;
+    compiled.collective_bytes += step.collective.bytes;
+  }
+  for (std::size_t v = 0; v < compiled.program.values.size(); ++v)
+    if (compiled.program.values[v].kind == ProgramValue::Kind::Feed)
+      compiled.feeds.push_back(static_cast<int>(v));
+  for (const Node& node : compiled.graph->nodes())
+    if (node.op == &kInputOp) compiled.inputs.push_back(node.attrs.text("name"));
+}
+
 // Further graphs need not have every dimension of the session's layout (decoding has no loss, updates have no
 // batch).
 Layout relaxed(Layout layout) {
@@ -64,14 +78,11 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   compiled->pinned = pinned;
   LowerOptions lower_options = options.lower;
   lower_options.pin_all = pinned || options.lower.pin_all;
+  lower_options.shared_variables = lower_options.without.count("own_rows") == 0;
   compiled->program = lower(g, targets, core->mesh, &g == &graph ? layout : relaxed(layout), lower_options);
   options.lower.accumulators = lower_options.accumulators;
   compiled->classes = step_classes(compiled->program);
-  for (const Step& step : compiled->program.steps) {
-    if (step.kind != Step::Kind::Start) continue;
-    ++compiled->collectives;
-    compiled->collective_bytes += step.collective.bytes;
-  }
+  note_contents(*compiled);
   make_plan(*compiled);
   std::vector<StoredVariable> added = new_variables(*compiled);
   check_memory(*compiled, added);

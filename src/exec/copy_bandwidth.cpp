@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 #include "exec/rank_pool.h"
 #include "exec/team.h"
 
@@ -33,8 +33,8 @@ struct CopyBandwidth::Impl {
   std::vector<Block> blocks;
 };
 
-CopyBandwidth::CopyBandwidth(int ranks, int threads_per_rank)
-    : impl_(new Impl{RankPool(ranks, threads_per_rank),
+CopyBandwidth::CopyBandwidth(int ranks)
+    : impl_(new Impl{RankPool(ranks, plan_pool(ranks, true)),
                      std::max<std::int64_t>(std::int64_t{1} << 20, footprint() / (2 * ranks)),
                      std::vector<Impl::Block>(static_cast<std::size_t>(ranks))}) {
   impl_->pool.run_all([&](int r) {

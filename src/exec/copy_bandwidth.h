@@ -8,7 +8,7 @@ namespace tessera {
 
 class CopyBandwidth {
  public:
-  CopyBandwidth(int ranks, int threads_per_rank);
+  explicit CopyBandwidth(int ranks);  // with the threads and cores of a session's
   ~CopyBandwidth();
 
   // Copies a block on every rank at the same time. Bytes that a rank reads and writes in a second, mean over

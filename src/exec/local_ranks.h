@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 #include <vector>
 
 #include "comm/threads.h"
@@ -21,17 +20,25 @@ class LocalRanks {
   void reach(int rank, int step) {
     progress_[static_cast<std::size_t>(rank)].step.store(step, std::memory_order_release);
   }
+  // The same at a step that others await: wakes them.
+  void announce(int rank, int step) {
+    reach(rank, step);
+    world_.announce(rank);
+  }
 
   // Where the rank was last seen; what it wrote in the steps before can be read.
   int reached(int rank) const {
     return progress_[static_cast<std::size_t>(rank)].step.load(std::memory_order_acquire);
   }
 
-  // Returns when `member` has reached `step`. Throws SystemError like a collective's wait. Adds the time to
-  // `seconds`.
-  void await(int rank, int member, int step, const std::string& what, double& seconds);
-
-  void fail(int rank) { world_.fail(rank, std::current_exception()); }
+  // Waits until `member` has reached `step`, which it must announce; `what()` is the name of the wait, for
+  // messages. Throws SystemError like a collective's wait. Returns the seconds it took.
+  template <class What>
+  double await(int rank, int member, int step, What what) {
+    return world_.await(
+        rank, member, [&] { return reached(member) >= step; },
+        [&](bool overdue) { world_.check_member(rank, member, overdue, what()); });
+  }
 
  private:
   struct alignas(64) Progress {

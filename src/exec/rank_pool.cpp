@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "exec/team.h"
@@ -20,7 +21,7 @@ struct RankPool::Shared {
   std::vector<char> running;
   int left = 0;
   bool stop = false, abandoned = false;
-  int threads = 1;
+  PoolPlan plan;
   std::vector<std::thread> workers;
 };
 
@@ -28,7 +29,11 @@ namespace {
 
 template <class Shared>
 void work(const std::shared_ptr<Shared>& shared, int rank) {
-  Team team(shared->threads);
+  const PoolPlan& plan = shared->plan;
+  const std::vector<int> processors =
+      plan.processors.empty() ? std::vector<int>() : plan.processors[static_cast<std::size_t>(rank)];
+  if (!processors.empty()) pin_this_thread(processors[0]);
+  Team team(plan.threads, processors);
   const Team::Use use(team);
   std::uint64_t seen = 0;
   while (true) {
@@ -50,8 +55,8 @@ void work(const std::shared_ptr<Shared>& shared, int rank) {
 
 }  // namespace
 
-RankPool::RankPool(int ranks, int threads) : shared_(std::make_shared<Shared>()) {
-  shared_->threads = threads;
+RankPool::RankPool(int ranks, PoolPlan plan) : shared_(std::make_shared<Shared>()) {
+  shared_->plan = std::move(plan);
   shared_->running.assign(static_cast<std::size_t>(ranks), 0);
   for (int r = 0; r < ranks; ++r) shared_->workers.emplace_back([shared = shared_, r] { work(shared, r); });
 }
@@ -81,7 +86,7 @@ int RankPool::ranks() const {
 }
 
 int RankPool::threads() const {
-  return shared_->threads;
+  return shared_->plan.threads;
 }
 
 std::vector<int> RankPool::run(Job job, const std::function<bool(const std::vector<int>& running)>& watch) {

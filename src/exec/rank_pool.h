@@ -5,12 +5,14 @@
 #include <memory>
 #include <vector>
 
+#include "exec/topology.h"
+
 namespace tessera {
 
 class RankPool {
  public:
-  // Each rank has a team of `threads`, itself one of them.
-  RankPool(int ranks, int threads);
+  // Each rank has a team of plan.threads, itself one of them.
+  RankPool(int ranks, PoolPlan plan);
   // Joins the threads, except those that are still inside an abandoned job.
   ~RankPool();
   RankPool(const RankPool&) = delete;

@@ -89,15 +89,26 @@ std::string RankProgram::where(const Step& step) const {
 
 void RankProgram::prepare() {
   steps_.resize(program_.steps.size());
-  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) prepare_step(s);
+  marks_.resize(steps_.size());
+  std::size_t views = 0;
+  for (const Step& step : program_.steps) views += step.in.size() + step.out.size();
+  addresses_.resize(views);
+  void** addresses = addresses_.data();
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    prepare_step(static_cast<int>(s), addresses);
+    marks_[s].idle = steps_[s].action == Action::Skip;
+  }
+  for (std::size_t id = 0; id < program_.values.size(); ++id)
+    if (program_.values[id].kind == ProgramValue::Kind::Feed && !bound_.boxes[id].empty())
+      feeds_.push_back(static_cast<int>(id));
 }
 
-void RankProgram::prepare_step(int index) {
+void RankProgram::prepare_step(int index, void**& addresses) {
   Prepared& p = steps_[static_cast<std::size_t>(index)];
   const Step& step = program_.steps[static_cast<std::size_t>(index)];
   p.step = &step;
   p.workspace = plan_.step_workspace_offset[static_cast<std::size_t>(index)];
-  prepare_views(p);
+  prepare_views(p, addresses);
   const bool component_wise = step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused;
   if (component_wise && plan_.stored_in[static_cast<std::size_t>(step.out[0])] >= 0)
     return prepare_store(p, index);
@@ -128,22 +139,23 @@ void RankProgram::prepare_step(int index) {
   }
 }
 
-void RankProgram::prepare_views(Prepared& p) {
+void RankProgram::prepare_views(Prepared& p, void**& addresses) {
   for (int id : p.step->in) p.in.push_back(view_of(id));
   for (int id : p.step->out) p.out.push_back(view_of(id));
-  p.in_data.resize(p.in.size());
-  p.out_data.resize(p.out.size());
+  p.in_data = {addresses, p.in.size()};
+  p.out_data = {addresses + p.in.size(), p.out.size()};
+  addresses += p.in.size() + p.out.size();
 }
 
 void RankProgram::prepare_run(Prepared& p) {
   if (all_empty(p.out)) return;
   const Call& call = p.step->call;
   p.heavy = call.op->products != nullptr;
-  if (p.heavy && call.op->flops != nullptr) {
+  if (p.heavy) {
     Call local = call;
     for (std::size_t i = 0; i < p.in.size(); ++i) local.in[i].shape = p.in[i].shape;
     for (std::size_t o = 0; o < p.out.size(); ++o) local.out[o].shape = p.out[o].shape;
-    contraction_flops_ += call.op->flops(local);
+    contraction_flops_ += product_flops(local);
   }
   if (any_empty(p.out)) return prepare_reference(p);
   const KernelSite site{call, p.in, p.out, threads_};
@@ -176,7 +188,7 @@ FusedSpec RankProgram::spec_of(const Prepared& p, const ScalarCode& code) const 
 
 void RankProgram::prepare_fused(Prepared& p, const ScalarCode& code) {
   p.action = Action::Fused;
-  p.loop = std::make_unique<FusedLoop>(spec_of(p, code));
+  p.loop.emplace(spec_of(p, code));
 }
 
 // The reference kernel expects its buffers apart; where the plan put an output over an input, it reads a
@@ -255,48 +267,66 @@ int RankProgram::last_read_of(int variable, int before) const {
   return last;
 }
 
-// Who else holds the variable's buffer, and when they have read it for the last time before step `index`.
+// Who else holds the buffer of a variable (or of own rows of one), and when they have read it for the last
+// time before step `index`.
 StoredShard& RankProgram::shared_by(Prepared& p, int variable, int index) {
+  variable = base(variable);
   StoredShard& shard = store_.get(value(variable).variable).shard(rank_);
   p.sharers.clear();
   for (int other : shard.ranks)
     if (other != rank_) p.sharers.push_back(other);
-  if (!p.sharers.empty()) p.last_read = std::max(p.last_read, last_read_of(variable, index));
+  if (p.sharers.empty()) return shard;
+  p.last_read = std::max(p.last_read, last_read_of(variable, index));
+  marks_[static_cast<std::size_t>(p.last_read + 1)].awaited =
+      true;  // the sharers' programs have this step too
   return shard;
+}
+
+// The rank's slice of what it writes to `rows`, a variable or own rows of it: ranks that hold the same rows
+// in the same buffer write a slice each.
+RankProgram::WriteSlice RankProgram::slice_of(const StoredShard& shard, int rows) const {
+  const ProgramValue& written = value(rows);
+  const Box& mine = bound_.boxes[static_cast<std::size_t>(rows)];
+  WriteSlice slice{0, 0};
+  for (const int other : shard.ranks) {
+    if (box_of(program_.mesh, written.type.shape, written.placement, other) != mine) continue;
+    if (other == rank_) slice.part = slice.parts;
+    ++slice.parts;
+  }
+  return slice;
 }
 
 void RankProgram::prepare_assign(Prepared& p, int index) {
   if (plan_.stored_in[static_cast<std::size_t>(p.step->in[0])] >= 0) return;  // is there already
   p.action = Action::Assign;
-  StoredShard& shard = shared_by(p, base(p.step->out[0]), index);
-  const std::size_t line = AlignedBuffer::kAlignment, bytes = shard.data.size();
-  const std::size_t lines = (bytes + line - 1) / line, members = shard.ranks.size();
-  const auto position = static_cast<std::size_t>(std::find(shard.ranks.begin(), shard.ranks.end(), rank_) -
-                                                 shard.ranks.begin());
-  p.slice_begin = std::min(bytes, lines * position / members * line);
-  p.slice_end = std::min(bytes, lines * (position + 1) / members * line);
+  const WriteSlice slice = slice_of(shared_by(p, p.step->out[0], index), p.step->out[0]);
+  const auto line = static_cast<std::int64_t>(AlignedBuffer::kAlignment),
+             bytes = p.out[0].elements() * static_cast<std::int64_t>(size_of(p.out[0].dtype));
+  const std::int64_t lines = (bytes + line - 1) / line;
+  p.slice_begin = static_cast<std::size_t>(std::min(bytes, lines * slice.part / slice.parts * line));
+  p.slice_end = static_cast<std::size_t>(std::min(bytes, lines * (slice.part + 1) / slice.parts * line));
 }
 
-// A component-wise step that updates variables in their own memory: ranks that share it do a slice of the
-// loop each.
+// A component-wise step that updates variables in their own memory: ranks that write the same rows do a slice
+// of the loop each.
 void RankProgram::prepare_store(Prepared& p, int index) {
   const Step& step = *p.step;
-  std::int64_t part = 0, parts = 1;
+  WriteSlice slice{0, 1};  // the outputs of the step are placed alike
   for (int out : step.out) {
-    const StoredShard& shard = shared_by(p, plan_.stored_in[static_cast<std::size_t>(out)], index);
-    part = std::find(shard.ranks.begin(), shard.ranks.end(), rank_) - shard.ranks.begin();
-    parts = static_cast<std::int64_t>(shard.ranks.size());
+    const int stored = plan_.stored_in[static_cast<std::size_t>(out)];
+    slice = slice_of(shared_by(p, stored, index), stored);
   }
   FusedSpec spec = spec_of(p, step.kind == Step::Kind::Fused ? step.code : step.call.op->scalar(step.call));
-  cut_loop(p, spec, part, parts);
+  cut_loop(p, spec, slice);
   if (std::find(spec.extent.begin(), spec.extent.end(), 0) != spec.extent.end()) return;
   p.action = Action::Fused;
   p.stores = true;
-  p.loop = std::make_unique<FusedLoop>(spec);
+  p.loop.emplace(spec);
 }
 
 // Cuts the loop along its first dimension that is long enough, else its longest.
-void RankProgram::cut_loop(Prepared& p, FusedSpec& spec, std::int64_t part, std::int64_t parts) {
+void RankProgram::cut_loop(Prepared& p, FusedSpec& spec, WriteSlice slice) {
+  const auto [part, parts] = slice;
   if (parts == 1) return;
   if (spec.extent.empty()) {  // a scalar: the first one does it
     if (part > 0) spec.extent.push_back(0);

@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -82,32 +84,40 @@ class RankProgram {
     int input = 0;
   };
 
-  struct Prepared {
+  // What a run reads comes first: a step of little work costs not much more than fetching it.
+  struct alignas(64) Prepared {
     Action action = Action::Skip;
+    bool heavy = false;
+    bool stores = false;                 // Fused: computes straight into variables
+    std::optional<FusedLoop> loop;       // Fused
+    std::span<void*> in_data, out_data;  // of the views
+    std::int64_t workspace = -1;         // offset in the arena
     const Step* step = nullptr;
     std::vector<View> in, out;
-    std::vector<void*> in_data, out_data;  // of the views
     PreparedKernel kernel;
-    std::unique_ptr<FusedLoop> loop;
-    std::int64_t workspace = -1;                     // offset in the arena
     std::vector<AlignedBuffer> saved;                // Reference: inputs that an output overlaps, else empty
     double fill = 0;                                 // Fill
     std::vector<LocalCopy> copies;                   // Copy
     std::unique_ptr<PreparedCollective> collective;  // Start
     Ticket ticket;                                   // Start
     int start = -1;                                  // Wait
-    bool heavy = false;
     // Fused: bytes by which the rank's slice of the loop starts later
     std::vector<std::int64_t> in_shift, out_shift;
-    bool stores = false;  // Fused: computes straight into variables
     // Assign, and Fused that stores
     std::vector<int> sharers;                    // other ranks that hold the same buffer
     int last_read = -1;                          // step
     std::size_t slice_begin = 0, slice_end = 0;  // bytes that this rank writes
   };
+  struct WriteSlice {
+    std::int64_t part, parts;
+  };
+  struct Mark {
+    bool idle = false;     // there is nothing to do
+    bool awaited = false;  // others wait until this rank has come here
+  };
 
-  void prepare_step(int index);
-  void prepare_views(Prepared& p);
+  void prepare_step(int index, void**& addresses);
+  void prepare_views(Prepared& p, void**& addresses);
   void prepare_run(Prepared& p);
   void prepare_fused(Prepared& p, const ScalarCode& code);
   FusedSpec spec_of(const Prepared& p, const ScalarCode& code) const;
@@ -118,7 +128,8 @@ class RankProgram {
   void prepare_assign(Prepared& p, int index);
   void prepare_store(Prepared& p, int index);
   StoredShard& shared_by(Prepared& p, int variable, int index);
-  void cut_loop(Prepared& p, FusedSpec& spec, std::int64_t part, std::int64_t parts);
+  WriteSlice slice_of(const StoredShard& shard, int rows) const;
+  void cut_loop(Prepared& p, FusedSpec& spec, WriteSlice slice);
   int last_read_of(int variable, int before) const;
 
   void feed(RunState& state);
@@ -136,6 +147,7 @@ class RankProgram {
   int base(int id) const;
   View view_of(int id) const;
   void* address(int id) const;
+  std::int64_t bytes_before(int rows) const;  // of the variable, before these own rows of it
   std::string where(const Step& step) const;
 
   const Program& program_;
@@ -148,6 +160,9 @@ class RankProgram {
   BoundProgram bound_;
   std::byte* arena_ = nullptr;
   std::vector<Prepared> steps_;
+  std::vector<Mark> marks_;       // per step
+  std::vector<void*> addresses_;  // of the steps' views, one step after the other
+  std::vector<int> feeds_;        // values
   std::map<std::string, Window> windows_;
   double contraction_seconds_ = 0, wait_seconds_ = 0, contraction_flops_ = 0;
   int first_nonfinite_ = -1;

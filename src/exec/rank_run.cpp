@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 #include "exec/rank_program.h"
 #include "lang/reference.h"
 
@@ -42,7 +42,7 @@ bool is_finite(const View& view) {
   }
 }
 
-void place(std::vector<View>& views, std::vector<void*>& data, std::size_t i, void* address) {
+void place(std::vector<View>& views, std::span<void*> data, std::size_t i, void* address) {
   views[i].data = address;
   data[i] = address;
 }
@@ -62,10 +62,25 @@ void set_window(View& view, const Type& global, const Box& box,
 
 }  // namespace
 
+std::int64_t RankProgram::bytes_before(int rows) const {
+  const Box &part = bound_.boxes[static_cast<std::size_t>(rows)],
+            &whole = bound_.boxes[static_cast<std::size_t>(value(rows).view_of)];
+  std::int64_t elements = 0, stride = 1;
+  for (std::size_t d = part.size.size(); d-- > 0;) {
+    elements += (part.start[d] - whole.start[d]) * stride;
+    stride *= whole.size[d];
+  }
+  return elements * static_cast<std::int64_t>(size_of(value(rows).type.dtype));
+}
+
 void* RankProgram::address(int id) const {
-  const int stored = plan_.stored_in[static_cast<std::size_t>(id)], b = stored >= 0 ? stored : base(id);
+  const int stored = plan_.stored_in[static_cast<std::size_t>(id)];
+  int b = stored >= 0 ? stored : id;
+  std::int64_t skipped = 0;  // bytes before the rank's own rows
+  for (; value(b).view_of >= 0; b = value(b).view_of)
+    if (value(b).own_rows) skipped += bytes_before(b);
   if (value(b).kind == ProgramValue::Kind::Variable)
-    return store_.get(value(b).variable).shard(rank_).data.data();
+    return store_.get(value(b).variable).shard(rank_).data.data() + skipped;
   const std::int64_t offset = plan_.offset[static_cast<std::size_t>(id)];
   return offset < 0 ? nullptr : arena_ + offset;
 }
@@ -104,19 +119,24 @@ bool RankProgram::run(RunState& state) {
   first_nonfinite_ = -1;
   trace_.clear();
   if (state.trace) trace_.reserve(steps_.size());
-  const auto mark = [&](double& time) { time = state.trace ? now() : 0; };
-  mark(times_.begin);
+  const auto note_time = [&](double& time) { time = state.trace ? now() : 0; };
+  note_time(times_.begin);
   communicator_.take_wait_seconds();
   set_windows(state.windows);
-  mark(times_.feeding);
+  note_time(times_.feeding);
   feed(state);
-  mark(times_.fed);
+  note_time(times_.fed);
   times_.stepped = times_.fed;
   for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
-    Prepared& p = steps_[static_cast<std::size_t>(s)];
-    local_.reach(rank_, s);
+    const Mark mark = marks_[static_cast<std::size_t>(s)];
+    if (mark.awaited) {
+      local_.announce(rank_, s);
+    } else {
+      local_.reach(rank_, s);
+    }
     if (state.hook && !state.hook(rank_, s)) return false;
-    if (p.action == Action::Skip) continue;
+    if (mark.idle) continue;
+    Prepared& p = steps_[static_cast<std::size_t>(s)];
     communicator_.check();
     const bool timed = p.heavy || state.trace;
     const double begin = state.trace ? times_.stepped : timed ? now() : 0;
@@ -128,11 +148,11 @@ bool RankProgram::run(RunState& state) {
     }
     if (state.find_nonfinite) look_for_nonfinite(p, s);
   }
-  local_.reach(rank_, std::numeric_limits<int>::max());
-  mark(times_.fetching);
+  local_.announce(rank_, std::numeric_limits<int>::max());
+  note_time(times_.fetching);
   fetch(state);
   wait_seconds_ += communicator_.take_wait_seconds();
-  mark(times_.end);
+  note_time(times_.end);
   return true;
 }
 
@@ -145,12 +165,10 @@ void RankProgram::record(int index, double begin, double end) {
 }
 
 void RankProgram::feed(RunState& state) {
-  for (std::size_t id = 0; id < program_.values.size(); ++id) {
-    const ProgramValue& v = program_.values[id];
-    if (v.kind != ProgramValue::Kind::Feed || bound_.boxes[id].empty()) continue;
+  for (int id : feeds_) {
     std::lock_guard<std::mutex> lock(state.fill_mutex);
     communicator_.check();
-    state.fill(v.variable, bound_.boxes[id], address(static_cast<int>(id)));
+    state.fill(value(id).variable, bound_.boxes[static_cast<std::size_t>(id)], address(id));
   }
 }
 
@@ -206,7 +224,8 @@ void RankProgram::run_reference_kernel(Prepared& p, RunState& state) {
 // again in this run.
 void RankProgram::await_sharers(const Prepared& p, RunState& state) {
   for (int other : p.sharers)
-    local_.await(rank_, other, p.last_read + 1, "the update of " + where(*p.step), wait_seconds_);
+    wait_seconds_ +=
+        local_.await(rank_, other, p.last_read + 1, [&] { return "the update of " + where(*p.step); });
   state.assigned.store(true, std::memory_order_relaxed);
 }
 

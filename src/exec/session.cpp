@@ -9,8 +9,7 @@
 #include <thread>
 
 #include "base/check.h"
-#include "base/cores.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 #include "exec/session_impl.h"
 #include "lang/reference.h"
 
@@ -72,7 +71,7 @@ Session::Impl::Impl(const Graph& g, const Mesh& mesh, const Layout& l, SessionOp
       layout(l),
       options(std::move(o)),
       core(std::make_shared<SessionCore>(mesh, options)),
-      pool(mesh.ranks(), threads_per_rank(mesh.ranks())) {}
+      pool(mesh.ranks(), plan_pool(mesh.ranks(), options.pin)) {}
 
 CompiledProgram& Session::Impl::get(int id) {
   TESSERA_CHECK(id >= 0 && id < static_cast<int>(core->programs.size()),
@@ -82,17 +81,14 @@ CompiledProgram& Session::Impl::get(int id) {
 
 FillFunction Session::Impl::fill_from(int id, const FeedMap& feeds) {
   const CompiledProgram& compiled = get(id);
-  std::vector<std::string> known;
-  for (const Node& node : compiled.graph->nodes())
-    if (node.op == &kInputOp) known.push_back(node.attrs.text("name"));
   for (const auto& [name, array] : feeds) {
-    const std::string near = nearest_name(name, known);
-    TESSERA_CHECK(std::find(known.begin(), known.end(), name) != known.end(),
-                  "run: a value is fed to '{}', which is no input{}", name,
-                  near.empty() ? std::string() : fmt::format("; did you mean '{}'?", near));
+    if (std::find(compiled.inputs.begin(), compiled.inputs.end(), name) != compiled.inputs.end()) continue;
+    const std::string near = nearest_name(name, compiled.inputs);
+    throw UserError(fmt::format("run: a value is fed to '{}', which is no input{}", name,
+                                near.empty() ? std::string() : fmt::format("; did you mean '{}'?", near)));
   }
-  for (const ProgramValue& v : compiled.program.values) {
-    if (v.kind != ProgramValue::Kind::Feed) continue;
+  for (const int feed : compiled.feeds) {
+    const ProgramValue& v = compiled.program.values[static_cast<std::size_t>(feed)];
     auto it = feeds.find(v.variable);
     TESSERA_CHECK(it != feeds.end(), "run: the input '{}' {} needs a value, but none is fed", v.variable,
                   to_string(v.type));

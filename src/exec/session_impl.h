@@ -22,6 +22,8 @@ struct CompiledProgram {
   MemoryPlan plan;
   std::vector<std::unique_ptr<RankProgram>> ranks;
   std::vector<StepClass> classes;  // of the steps
+  std::vector<int> feeds;           // values
+  std::vector<std::string> inputs;  // of the graph, also those that the program does not need
   std::int64_t collectives = 0, collective_bytes = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/cores.h"
+#include "exec/topology.h"
 
 namespace tessera {
 namespace {
@@ -43,12 +44,17 @@ struct Team::Impl {
   }
 };
 
-Team::Team(int threads) : impl_(std::make_unique<Impl>()) {
-  impl_->spins = threads <= usable_cores() ? 1000 : 0;
+Team::Team(int threads, const std::vector<int>& processors) : impl_(std::make_unique<Impl>()) {
+  // A pinned caller sees one usable core, but each thread has one.
+  impl_->spins = !processors.empty() || threads <= usable_cores() ? 1000 : 0;
   impl_->helpers.reserve(static_cast<std::size_t>(threads - 1));
   for (int t = 1; t < threads; ++t) impl_->helpers.emplace_back();
   for (int t = 1; t < threads; ++t)
-    impl_->helpers[static_cast<std::size_t>(t - 1)] = std::thread([impl = impl_.get(), t] { impl->help(t); });
+    impl_->helpers[static_cast<std::size_t>(t - 1)] = std::thread(
+        [impl = impl_.get(), t, at = processors.empty() ? -1 : processors[static_cast<std::size_t>(t)]] {
+          if (at >= 0) pin_this_thread(at);
+          impl->help(t);
+        });
 }
 
 Team::~Team() {

@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace tessera {
 
 class Team {
  public:
-  explicit Team(int threads);  // threads - 1 helpers
+  // threads - 1 helpers. `processors`: where each thread runs, the caller's own first (who goes there
+  // itself); empty: anywhere.
+  explicit Team(int threads, const std::vector<int>& processors = {});
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;

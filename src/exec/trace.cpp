@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "exec/clock.h"
+#include "base/clock.h"
 
 namespace tessera {
 namespace {

@@ -123,12 +123,14 @@ void ReverseWalk::visit_record(int id, const Tensors& output_grads) {
   for (std::size_t o = 0; o < node.outputs.size(); ++o)
     context.outputs.emplace_back(&graph_, id, static_cast<int>(o));
   node.op->grad(context);
+  if (context.through_expansion) return visit_expansion(id, output_grads);
   redirect(first_new);
   for (std::size_t i = 0; i < node.inputs.size(); ++i)
     contribute(node.inputs[i], current(context.input_grads[i]));
 }
 
-// A fused record without a gradient of its own: its expansion is built here and differentiated. The inputs
+// A fused record without a gradient of its own, or none for these outputs: its expansion is built here and
+// differentiated. The inputs
 // pass through identities, since one tensor may be several inputs.
 void ReverseWalk::visit_expansion(int id, const Tensors& output_grads) {
   const Node& node = graph_.node(id);
@@ -137,6 +139,10 @@ void ReverseWalk::visit_expansion(int id, const Tensors& output_grads) {
   ExpandContext context{graph_, call, {}, {}, node.where};
   for (const Tensor& t : node.inputs) context.inputs.push_back(identity(t));
   const Tensors outputs = node.op->expand(context);
+  for (std::size_t i = first_new; i < graph_.nodes().size(); ++i) {
+    Node& part = graph_.mutable_node(static_cast<int>(i));
+    if (part.op->random) part.key = node.key;
+  }
   redirect(first_new);
   Tensors ys, xs, seeds;
   std::vector<std::size_t> at;

@@ -77,6 +77,14 @@ Call call_of(const Node& node) {
   return call;
 }
 
+double product_flops(const Call& local) {
+  double flops = 0;
+  if (local.op->products == nullptr) return flops;
+  for (const Product& p : local.op->products(local))
+    flops += 2 * p.times * static_cast<double>(p.batch * p.m * p.n * p.k);
+  return flops;
+}
+
 // ---------------------------------------------------------------------------------------------- scopes and
 // names
 

@@ -2,11 +2,13 @@
 #include "lang/reference.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/check.h"
+#include "base/random_runs.h"
 
 namespace tessera {
 namespace {
@@ -176,6 +178,15 @@ View make_view(void* data, const Type& global, const Box& box) {
   return {data, global.dtype, std::move(local), std::move(stride), box.start, sizes_of(global.shape)};
 }
 
+namespace {
+
+double scaled(const Initializer& init, float drawn) {
+  const auto x = static_cast<double>(drawn);
+  return init.kind == Initializer::Kind::Uniform ? init.a + (init.b - init.a) * x : init.a * x;
+}
+
+}  // namespace
+
 double initial_value(const Initializer& init, RandomKey key, std::uint64_t index) {
   switch (init.kind) {
     case Initializer::Kind::Zeros:
@@ -183,13 +194,30 @@ double initial_value(const Initializer& init, RandomKey key, std::uint64_t index
     case Initializer::Kind::Constant:
       return init.a;
     case Initializer::Kind::Normal:
-      return init.a * static_cast<double>(random_normal_at(key, index));
+      return scaled(init, random_normal_at(key, index));
     case Initializer::Kind::TruncatedNormal:
-      return init.a * static_cast<double>(random_truncated_normal_at(key, index));
+      return scaled(init, random_truncated_normal_at(key, index));
     case Initializer::Kind::Uniform:
-      return init.a + (init.b - init.a) * static_cast<double>(random_uniform_at(key, index));
+      return scaled(init, random_uniform_at(key, index));
   }
   TESSERA_ASSERT(false, "unknown initialiser");
+}
+
+void initial_values(const Initializer& init, RandomKey key, std::uint64_t first, std::span<double> out) {
+  using Kind = Initializer::Kind;
+  if (init.kind == Kind::Zeros || init.kind == Kind::Constant) {
+    std::fill(out.begin(), out.end(), initial_value(init, key, first));
+    return;
+  }
+  const auto draw = init.kind == Kind::Normal            ? random_normal_run
+                    : init.kind == Kind::TruncatedNormal ? random_truncated_normal_run
+                                                         : random_uniform_run;
+  std::array<float, 256> drawn;
+  for (std::size_t at = 0; at < out.size(); at += drawn.size()) {
+    const std::size_t n = std::min(drawn.size(), out.size() - at);
+    draw(key, first + at, {drawn.data(), n});
+    for (std::size_t i = 0; i < n; ++i) out[at + i] = scaled(init, drawn[i]);
+  }
 }
 
 void run_scalar(const ScalarCode& code, std::span<const View> in, std::span<const View> out) {

@@ -48,6 +48,8 @@ std::vector<std::int64_t> sizes_of(const Shape& shape);
 // Element `index` (global, row-major) of a variable before the first step; the key is random_key(seed, name,
 // 0). The caller rounds it to the variable's type.
 double initial_value(const Initializer& init, RandomKey key, std::uint64_t index);
+// Elements first, first + 1, ...: the same bits.
+void initial_values(const Initializer& init, RandomKey key, std::uint64_t first, std::span<double> out);
 
 // Runs the op on the shards of the context: `kernel` if the record has one, else `scalar` (inputs broadcast
 // by name, double arithmetic, results rounded once), else `moves` (fill, then the copies that fall into both

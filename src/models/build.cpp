@@ -5,6 +5,17 @@
 namespace tessera {
 namespace {
 
+// Packed sources are seen by their segments, others but for their padding.
+void see_source(AttentionMask& mask, const Tensor& query_segments, const Tensor& source,
+                const Tensor& source_segments) {
+  if (source_segments.valid()) {
+    mask.query_segments = query_segments;
+    mask.memory_segments = nn::as_memory(source_segments);
+  } else {
+    mask.memory_ids = nn::as_memory(source);
+  }
+}
+
 class ModelBuilder {
  public:
   ModelBuilder(Graph& graph, const TransformerConfig& config, const ModelShape& shape, ModelMode mode,
@@ -27,7 +38,31 @@ class ModelBuilder {
                   shape.source_length, to_string(Location(where)));
   }
 
-  Tensor logits() {
+  Tensor logits() { return model_.logits(hidden()); }
+
+  TransformerOutputs loss() {
+    TransformerOutputs outputs;
+    const Tensor x = hidden();
+    outputs.logits = model_.logits(x);
+    const Tensor labels = targets();
+    Tensor weights;
+    if (shape_.explicit_weights) weights = graph_.input("weight", row_shape(), model_.wide(), where_);
+    CrossEntropy options;
+    if (mode_ == ModelMode::Train) options = {config_.label_smoothing, config_.z_loss};
+    outputs.loss = nn::projected_loss({x, where_}, model_.output_table(), labels, options, weights,
+                                      mode_ == ModelMode::Train);
+    const Graph::Scope scope(graph_, "metrics", where_);
+    const Tensor padding = constant(graph_, 0, {}, DType::I32, where_);
+    const Tensor real = weights.valid() ? weights : cast(not_equal(labels, padding), model_.wide());
+    const Tensor best =
+        outputs.loss.best.valid() ? outputs.loss.best : argmax({outputs.logits, where_}, "vocab");
+    outputs.correct = reduce_sum(mul(cast(equal({best, where_}, labels), model_.wide()), real));
+    return outputs;
+  }
+
+ private:
+  // What the output projection sees.
+  Tensor hidden() {
     const bool has_source = config_.kind == ModelKind::EncoderDecoder;
     if (shape_.packed) segment_ = target_input("segment");
     const bool absolute =
@@ -37,34 +72,15 @@ class ModelBuilder {
     Transformer::Stack stack = decoder();
     if (has_source) {
       const Tensor memory = encode(absolute);
-      stack.cross_biases = {model_.mask(shape_.packed
-                                            ? nn::segment_mask(segment_, nn::as_memory(source_segment_))
-                                            : nn::padding_mask(nn::as_memory(source_)))};
+      see_source(stack.cross_mask, segment_, source_, source_segment_);
       stack.cross_memory = [memory](const Tensor&, const nn::AttentionWeights& weights) {
         return nn::attention_memory(memory, weights);
       };
     }
     const Tensor ids = shape_.explicit_inputs ? target_input("target_input") : shifted_targets();
-    return model_.logits(model_.run(stack, model_.embed(ids, position, false)));
+    return model_.run(stack, model_.embed(ids, position, false));
   }
 
-  TransformerOutputs loss() {
-    TransformerOutputs outputs;
-    outputs.logits = logits();
-    const Tensor labels = targets();
-    Tensor weights;
-    if (shape_.explicit_weights) weights = graph_.input("weight", row_shape(), model_.wide(), where_);
-    CrossEntropy options;
-    if (mode_ == ModelMode::Train) options = {config_.label_smoothing, config_.z_loss};
-    outputs.loss = nn::cross_entropy_loss({outputs.logits, where_}, labels, "vocab", options, weights);
-    const Graph::Scope scope(graph_, "metrics", where_);
-    const Tensor real = weights.valid() ? weights : cast(nn::padding_mask({labels, where_}), model_.wide());
-    const Tensor hit = equal(argmax({outputs.logits, where_}, "vocab"), labels);
-    outputs.correct = reduce_sum(mul(cast(hit, model_.wide()), real));
-    return outputs;
-  }
-
- private:
   Shape row_shape() const { return {{"batch", shape_.batch}, {"length", shape_.target_length}}; }
   Tensor target_input(const char* name) { return graph_.input(name, row_shape(), DType::I32, where_); }
 
@@ -92,9 +108,13 @@ class ModelBuilder {
     stack.layers = config_.layers;
     stack.query_positions = model_.range_of("length", shape_.target_length);
     stack.memory_positions = model_.range_of("memory_length", shape_.target_length);
-    Tensor visible = nn::causal_mask({stack.query_positions, where_}, stack.memory_positions);
-    if (shape_.packed) visible = logical_and(visible, nn::segment_mask(segment_, nn::as_memory(segment_)));
-    stack.self_biases = {model_.mask(visible)};
+    stack.self_mask.causal = true;
+    stack.self_mask.query_positions = stack.query_positions;
+    stack.self_mask.memory_positions = stack.memory_positions;
+    if (shape_.packed) {
+      stack.self_mask.query_segments = segment_;
+      stack.self_mask.memory_segments = nn::as_memory({segment_, where_});
+    }
     stack.self_memory = [](const Tensor& x, const nn::AttentionWeights& weights) {
       return nn::attention_memory(x, weights);
     };
@@ -130,8 +150,7 @@ Tensor encode_source(Transformer& model, const TransformerConfig& config, const 
   stack.bidirectional = true;
   stack.query_positions = model.range_of("length", length);
   stack.memory_positions = model.range_of("memory_length", length);
-  stack.self_biases = {model.mask(segment.valid() ? nn::segment_mask(segment, nn::as_memory(segment))
-                                                  : nn::padding_mask(nn::as_memory(ids)))};
+  see_source(stack.self_mask, segment, ids, segment);
   stack.self_memory = [](const Tensor& x, const nn::AttentionWeights& weights) {
     return nn::attention_memory(x, weights);
   };

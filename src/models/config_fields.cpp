@@ -245,8 +245,6 @@ ConfigSection model_fields(TransformerConfig& m) {
        number("z_loss", m.z_loss, {0, 1}, "weight of the squared log of the softmax's denominator"),
        flag("fold_attention_scale", m.fold_attention_scale,
             "1/sqrt(d_kv) in initial values, not at run time"),
-       flag("wide_attention_logits", m.wide_attention_logits,
-            "attention logits from f32 products under bf16"),
        choice<DType>("dtype", m.dtype, {{"f32", DType::F32}, {"bf16", DType::BF16}, {"f64", DType::F64}},
                      "type of activations; parameters are f32 (f64 with f64)"),
        list("recompute", m.recompute,

@@ -58,13 +58,14 @@ class DecodeBuilder {
     decoder_.layers = config_.layers;
     decoder_.query_positions = add({model_.range_of("length", shape_.steps), where_}, position_);
     decoder_.memory_positions = model_.range_of("memory_length", shape_.capacity);
-    decoder_.self_biases = {
-        model_.mask(nn::causal_mask({decoder_.query_positions, where_}, decoder_.memory_positions))};
+    decoder_.self_mask.causal = true;
+    decoder_.self_mask.query_positions = decoder_.query_positions;
+    decoder_.self_mask.memory_positions = decoder_.memory_positions;
     decoder_.self_memory = [this](const Tensor& x, const nn::AttentionWeights& weights) {
       return extend(x, weights);
     };
     if (config_.kind == ModelKind::EncoderDecoder) {
-      decoder_.cross_biases = {model_.mask(nn::padding_mask({source_ids(), where_}))};
+      decoder_.cross_mask.memory_ids = source_ids();
       decoder_.cross_memory = [this](const Tensor&, const nn::AttentionWeights&) {
         return cross_[cross_layer_++];
       };

@@ -24,7 +24,6 @@ nn::AttentionOptions Transformer::attention_options() const {
   options.dropout = training() ? config_.dropout : 0;
   options.dropout_shared = dropout_shared();
   options.fold_scale = config_.fold_attention_scale;
-  options.wide_logits = config_.wide_attention_logits;
   return options;
 }
 
@@ -84,14 +83,21 @@ Tensor Transformer::embed(const Tensor& ids, const Tensor& positions, bool sourc
   return dropped(x);
 }
 
-Tensor Transformer::logits(const Tensor& x) {
-  Tensor weights = table(false);
-  if (!config_.tied_softmax) {
-    weights = nn::embedding_table(graph_, "softmax/table", {"vocab", config_.vocab}, x.dim("d_model"),
-                                  1 / std::sqrt(static_cast<double>(config_.d_model)), config_.dtype, where_);
+Tensor Transformer::output_table() {
+  if (config_.tied_softmax) return table(false);
+  Tensor& entry = tables_["softmax/table"];
+  if (!entry.valid()) {
+    entry =
+        nn::embedding_table(graph_, "softmax/table", {"vocab", config_.vocab}, {"d_model", config_.d_model},
+                            1 / std::sqrt(static_cast<double>(config_.d_model)), config_.dtype, where_);
   }
+  return entry;
+}
+
+Tensor Transformer::logits(const Tensor& x) {
+  const Tensor weights = output_table();
   const Graph::Scope scope(graph_, "softmax", where_);
-  return nn::output_projection(x, weights);
+  return nn::output_projection({x, where_}, weights);
 }
 
 // ---------------------------------------------------------------------------------------------- layers
@@ -125,30 +131,37 @@ Tensor Transformer::sublayer(const std::string& name, const Tensor& x,
   return result;
 }
 
-Tensor Transformer::relative(const Stack& stack, const std::string& name) {
+// In the current scope.
+Tensor Transformer::relative(const Stack& stack) {
   nn::RelativeOptions options{config_.relative_buckets, config_.relative_max_distance, stack.bidirectional};
   const Tensor table =
-      nn::relative_table(graph_, name, {"heads", config_.heads}, options, config_.dtype, where_);
-  return nn::relative_bias({table, where_}, stack.query_positions, stack.memory_positions, options);
+      nn::relative_table(graph_, "relative_bias", {"heads", config_.heads}, options, config_.dtype, where_);
+  return nn::relative_bias({table, where_}, options);
 }
 
-Tensor Transformer::attention(const Stack& stack, const std::string& name, const Tensor& x,
-                              const Memory& memory, const Tensors& biases) {
+// `mask` is made inside the sub-layer, which may own a table of biases.
+Tensor Transformer::attention(const std::string& name, const Tensor& x, const Memory& memory,
+                              const std::function<AttentionMask()>& mask) {
   return sublayer(name, x, [&](const Tensor& h) {
-    Tensors all = biases;
-    const bool own_bias = config_.positions == Positions::Relative && !config_.relative_shared;
-    if (own_bias && name == "self_attention") all.insert(all.begin(), relative(stack, "relative_bias"));
+    const AttentionMask seen = mask();
     const nn::AttentionWeights weights =
         nn::attention_weights(graph_, h.dim("d_model"), attention_options(), config_.dtype, where_);
-    return nn::attend({h, where_}, weights, memory(h, weights), all, attention_options());
+    return nn::attend({h, where_}, weights, memory(h, weights), seen, attention_options());
   });
 }
 
 Tensor Transformer::layer(const Stack& stack, Tensor x, const Tensor& shared_bias) {
-  Tensors biases = stack.self_biases;
-  if (shared_bias.valid()) biases.insert(biases.begin(), shared_bias);
-  x = attention(stack, "self_attention", x, stack.self_memory, biases);
-  if (stack.cross_memory) x = attention(stack, "cross_attention", x, stack.cross_memory, stack.cross_biases);
+  x = attention("self_attention", x, stack.self_memory, [&] {
+    AttentionMask mask = stack.self_mask;
+    if (config_.positions != Positions::Relative) return mask;
+    mask.distance_bias = config_.relative_shared ? shared_bias : relative(stack);
+    mask.query_positions = stack.query_positions;
+    mask.memory_positions = stack.memory_positions;
+    return mask;
+  });
+  if (stack.cross_memory) {
+    x = attention("cross_attention", x, stack.cross_memory, [&] { return stack.cross_mask; });
+  }
   return sublayer("ffn", x, [&](const Tensor& h) {
     nn::FeedForwardOptions options;
     options.d_ff.size = config_.d_ff;
@@ -167,7 +180,7 @@ Tensor Transformer::run(const Stack& stack, Tensor x) {
   Tensor shared_bias;
   if (config_.positions == Positions::Relative && config_.relative_shared) {
     const Graph::Scope scope(graph_, stack.name, where_);
-    shared_bias = relative(stack, "relative_bias");
+    shared_bias = relative(stack);
   }
   for (std::int64_t i = 0; i < stack.layers; ++i) {
     const Graph::Scope scope(graph_, layer_name(stack, i), where_);

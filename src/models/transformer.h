@@ -21,6 +21,7 @@ class Transformer {
   // Tokens [batch, length] -> [batch, length, d_model]. `positions` (i32, broadcast by name) or, when
   // invalid, 0, 1, ...
   Tensor embed(const Tensor& ids, const Tensor& positions, bool source);
+  Tensor output_table();
   Tensor logits(const Tensor& x);
 
   // Where a self-attention finds its memory: the training graph projects the sequence itself, decoding reads
@@ -32,23 +33,21 @@ class Transformer {
     std::int64_t layers = 0;
     Tensor query_positions, memory_positions;  // i32, of relative positions
     bool bidirectional = false;
-    Tensors self_biases;               // masks of self-attention
-    Tensors cross_biases;              // and of attention to the source
+    AttentionMask self_mask, cross_mask;
     Memory self_memory, cross_memory;  // cross_memory empty: no such attention
   };
   Tensor run(const Stack& stack, Tensor x);
 
   Tensor range_of(const char* dim, std::int64_t size);  // i32 0, 1, ... [dim]
-  Tensor mask(const Tensor& visible) { return nn::mask_bias({visible, where_}, wide()); }
   std::string layer_name(const Stack& stack, std::int64_t layer) const;
 
  private:
   Tensor table(bool source);
   Tensor learned_positions(const Tensor& x, const Tensor& positions, bool source);
-  Tensor relative(const Stack& stack, const std::string& name);
+  Tensor relative(const Stack& stack);
   Tensor layer(const Stack& stack, Tensor x, const Tensor& shared_bias);
-  Tensor attention(const Stack& stack, const std::string& name, const Tensor& x, const Memory& memory,
-                   const Tensors& biases);
+  Tensor attention(const std::string& name, const Tensor& x, const Memory& memory,
+                   const std::function<AttentionMask()>& mask);
   Tensor sublayer(const std::string& name, const Tensor& x, const std::function<Tensor(const Tensor&)>& body);
   Tensor normed(const Tensor& x, const std::string& name);
   Tensor dropped(const Tensor& x);

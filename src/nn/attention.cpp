@@ -1,33 +1,13 @@
-// Multi-head attention: masks, projections, and the layers that put them together.
+// Multi-head attention: projections, and the layers that put them together.
 #include <cmath>
-#include <limits>
 
-#include "base/check.h"
+#include "nn/dropout.h"
 #include "tessera/nn.h"
 
 namespace tessera::nn {
 
 Tensor as_memory(Arg x) {
   return rename(x, {{"length", "memory_length"}});
-}
-
-Tensor causal_mask(Arg query_positions, Arg memory_positions) {
-  return greater_equal(query_positions, memory_positions);
-}
-
-Tensor padding_mask(Arg memory_ids) {
-  return not_equal(memory_ids, constant(memory_ids.tensor.graph(), 0, {}, DType::I32, memory_ids.where));
-}
-
-Tensor segment_mask(Arg query_segments, Arg memory_segments) {
-  return equal(query_segments, memory_segments);
-}
-
-Tensor mask_bias(Arg visible, DType wide) {
-  Graph& graph = visible.tensor.graph();
-  const Tensor zero = constant(graph, 0, {}, wide, visible.where);
-  const Tensor hidden = constant(graph, -std::numeric_limits<double>::infinity(), {}, wide, visible.where);
-  return select(visible, zero, hidden);
 }
 
 AttentionWeights attention_weights(Graph& graph, const Dim& d_model, const AttentionOptions& options,
@@ -56,12 +36,6 @@ Tensor project(Arg x, const Tensor& weight) {
                 x.tensor.shape().without(w[0].name).with(w[1]).with(w[2]), x.where);
 }
 
-// Logits [batch..., heads, length, memory_length].
-Shape logits_shape(const Shape& q, const Shape& k, const AttentionOptions& options) {
-  Shape shape = q.without(options.heads.name).without(options.d_kv.name).without("length");
-  return shape.with(options.heads).with(q.get("length")).with(k.get("memory_length"));
-}
-
 }  // namespace
 
 KeyValue attention_memory(Arg memory, const AttentionWeights& weights) {
@@ -69,39 +43,37 @@ KeyValue attention_memory(Arg memory, const AttentionWeights& weights) {
           as_memory({project(memory, weights.v), memory.where})};
 }
 
-Tensor attend(Arg x, const AttentionWeights& weights, const KeyValue& memory, const Tensors& biases,
+Tensor attend(Arg x, const AttentionWeights& weights, const KeyValue& memory, const AttentionMask& mask,
               const AttentionOptions& options) {
   const Where where = x.where;
-  const DType dtype = x.tensor.dtype();
-  const DType inner = options.wide_logits ? wide_dtype(dtype) : dtype;
-  Tensor q = project(x, weights.q);
-  if (!options.fold_scale) q = scale({q, where}, 1 / std::sqrt(static_cast<double>(options.d_kv.size)));
-  const Shape output = q.shape();
-  Tensor logits = einsum({cast({q, where}, inner), cast({memory.k, where}, inner)},
-                         logits_shape(q.shape(), memory.k.shape(), options), where);
-  for (const Tensor& bias : biases) logits = add({logits, where}, cast({bias, where}, inner));
-  Tensor attention = cast({softmax({logits, where}, "memory_length"), where}, dtype);
-  attention = shared_dropout({attention, where}, options.dropout, options.dropout_shared);
-  const Tensor mixed = einsum({attention, memory.v}, output, where);
-  return einsum({mixed, cast({weights.o, where}, dtype)}, x.tensor.shape(), where);
+  const Tensor q = project(x, weights.q);
+  AttentionSpec spec{.feature = options.d_kv.name};
+  if (!options.fold_scale) spec.scale = 1 / std::sqrt(static_cast<double>(options.d_kv.size));
+  spec.dropout = options.dropout;
+  if (options.dropout > 0) {
+    const Shape noise = q.shape().without(spec.feature).with(memory.k.dim(spec.memory));
+    spec.noise = dropout_noise(noise, options.dropout_shared, where);
+  }
+  const Tensor mixed = attention({q, where}, memory.k, memory.v, mask, spec).output;
+  return einsum({mixed, cast({weights.o, where}, x.tensor.dtype())}, x.tensor.shape(), where);
 }
 
-Tensor self_attention(Arg x, const std::string& name, const Tensors& biases,
+Tensor self_attention(Arg x, const std::string& name, const AttentionMask& mask,
                       const AttentionOptions& options) {
   Graph& graph = x.tensor.graph();
   const Graph::Scope scope(graph, name, x.where);
   const AttentionWeights weights =
       attention_weights(graph, x.tensor.dim("d_model"), options, x.tensor.dtype(), x.where);
-  return attend(x, weights, attention_memory(x, weights), biases, options);
+  return attend(x, weights, attention_memory(x, weights), mask, options);
 }
 
-Tensor cross_attention(Arg x, Arg memory, const std::string& name, const Tensors& biases,
+Tensor cross_attention(Arg x, Arg memory, const std::string& name, const AttentionMask& mask,
                        const AttentionOptions& options) {
   Graph& graph = x.tensor.graph();
   const Graph::Scope scope(graph, name, x.where);
   const AttentionWeights weights =
       attention_weights(graph, x.tensor.dim("d_model"), options, x.tensor.dtype(), x.where);
-  return attend(x, weights, attention_memory(memory, weights), biases, options);
+  return attend(x, weights, attention_memory(memory, weights), mask, options);
 }
 
 }  // namespace tessera::nn

@@ -41,17 +41,44 @@ Tensor sinusoidal_positions(Arg positions, const Dim& width, DType activations) 
   return cast(select(is_cosine, cos(angle), sin(angle)), activations);
 }
 
+namespace {
+
+// 1 where there is a label, unless weights are given.
+Tensor token_weights(Arg labels, const Tensor& weights, DType wide) {
+  if (weights.valid()) return cast({weights, labels.where}, wide);
+  const Tensor zero = constant(labels.tensor.graph(), 0, {}, DType::I32, labels.where);
+  return cast({not_equal(labels, zero), labels.where}, wide);
+}
+
+}  // namespace
+
 Loss cross_entropy_loss(Arg logits, Arg labels, const std::string& vocab, const CrossEntropy& options,
                         const Tensor& weights) {
-  Graph& graph = logits.tensor.graph();
-  const Graph::Scope scope(graph, "loss", logits.where);
+  const Graph::Scope scope(logits.tensor.graph(), "loss", logits.where);
   Loss loss;
   loss.tokens = cross_entropy(logits, labels, vocab, options);
-  const DType wide = loss.tokens.dtype();
-  const Tensor zero = constant(graph, 0, {}, DType::I32, logits.where);
-  const Tensor w = weights.valid() ? cast(weights, wide) : cast(not_equal(labels, zero), wide);
+  const Tensor w = token_weights({labels.tensor, logits.where}, weights, loss.tokens.dtype());
   loss.sum = reduce_sum(mul(loss.tokens, w));
   loss.weight = reduce_sum(w);
+  return loss;
+}
+
+Loss projected_loss(Arg x, Arg table, Arg labels, const CrossEntropy& options, const Tensor& weights,
+                    bool gradients) {
+  const Graph::Scope scope(x.tensor.graph(), "loss", x.where);
+  const std::string& vocab = table.tensor.shape()[0].name;
+  const Tensor narrow = cast(table, x.tensor.dtype());
+  const Tensor w = token_weights({labels.tensor, x.where}, weights, wide_dtype(x.tensor.dtype()));
+  Loss loss;
+  loss.weight = reduce_sum(w);
+  if (gradients) {
+    const LinearCrossEntropySum both = linear_cross_entropy_sum(x, narrow, labels, w, vocab, options);
+    loss.sum = both.sum, loss.tokens = both.loss;
+  } else {
+    const LinearCrossEntropy forward = linear_cross_entropy(x, narrow, labels, vocab, options);
+    loss.tokens = forward.loss, loss.best = forward.best;
+    loss.sum = reduce_sum(mul(loss.tokens, w));
+  }
   return loss;
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "tessera/nn.h"
+#include "nn/dropout.h"
 
 namespace tessera::nn {
 
@@ -27,17 +27,20 @@ Tensor layer_norm(Arg x, const std::string& name, const std::string& dim, double
   return norm(x, name, dim, NormKind::Layer, epsilon);
 }
 
+Strings dropout_noise(const Shape& shape, const Strings& shared, Where where) {
+  Strings noise;
+  for (const Dim& dim : shape) {
+    if (std::find(shared.begin(), shared.end(), dim.name) == shared.end()) noise.push_back(dim.name);
+  }
+  TESSERA_CHECK(!noise.empty(), "dropout: every dimension of [{}] shares the mask ({}); leave one out",
+                to_string(shape), to_string(Location(where)));
+  return noise;
+}
+
 Tensor shared_dropout(Arg x, double rate, const Strings& shared) {
   TESSERA_CHECK(rate >= 0 && rate < 1, "dropout: the rate {} is not in [0, 1) ({})", rate,
                 to_string(Location(x.where)));
-  if (rate == 0) return x.tensor;
-  Strings noise;
-  for (const Dim& dim : x.tensor.shape()) {
-    if (std::find(shared.begin(), shared.end(), dim.name) == shared.end()) noise.push_back(dim.name);
-  }
-  TESSERA_CHECK(!noise.empty(), "dropout: every dimension of {} shares the mask ({}); leave one out",
-                to_string(x.tensor.type()), to_string(Location(x.where)));
-  return dropout(x, rate, noise);
+  return rate == 0 ? x.tensor : dropout(x, rate, dropout_noise(x.tensor.shape(), shared, x.where));
 }
 
 Tensor block(Graph& graph, bool on, const std::function<Tensor()>& body) {

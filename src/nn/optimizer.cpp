@@ -135,11 +135,11 @@ class UpdateBuilder {
     const Graph::Scope scope(graph_, "update", where_);
     for (Job& job : jobs_) {
       job.gradient = cast(job.gradient, job.wide);
+      // Division, norm and update work on the gradient where the parameter's slots are stored: one
+      // reduce-scatter serves them all.
+      job.gradient = graph_.add(*find_op("identity"), {job.gradient}, {{"storage_of", job.name}}, where_)[0];
       const Tensor weight = scalars_.weight(job.wide);
       if (weight.valid()) job.gradient = div(job.gradient, weight);
-      // Norm and update work on the gradient where the parameter's slots are stored: one reduce-scatter
-      // serves both.
-      job.gradient = graph_.add(*find_op("identity"), {job.gradient}, {{"storage_of", job.name}}, where_)[0];
     }
   }
 

@@ -35,24 +35,15 @@ Tensor relative_table(Graph& graph, const std::string& name, const Dim& heads, c
                          parameter_dtype(activations), where);
 }
 
-Tensor relative_bias(Arg table, Arg query_positions, Arg memory_positions, const RelativeOptions& options) {
-  Graph& graph = table.tensor.graph();
-  // All distances beyond max_distance share a bucket, so the bias is a short table over clipped distances.
+Tensor relative_bias(Arg table, const RelativeOptions& options) {
   const std::int64_t reach = options.max_distance;
-  const Dim distance{"distance", 2 * reach + 1};
   Doubles buckets;
   for (std::int64_t d = -reach; d <= reach; ++d) {
     buckets.push_back(static_cast<double>(relative_bucket(d, options)));
   }
-  const Where where = table.where;
-  const Tensor bucket = constant(graph, buckets, {distance}, DType::I32, where);
-  const Tensor by_distance = gather(table, {bucket, where}, "buckets");
-  const auto scalar = [&](std::int64_t v) {
-    return constant(graph, static_cast<double>(v), {}, DType::I32, where);
-  };
-  const Tensor clipped =
-      maximum(minimum(sub(memory_positions, query_positions), scalar(reach)), scalar(-reach));
-  return gather(by_distance, add(clipped, scalar(reach)), "distance");
+  const Dim distance{"distance", 2 * reach + 1};
+  const Tensor bucket = constant(table.tensor.graph(), buckets, {distance}, DType::I32, table.where);
+  return gather(table, {bucket, table.where}, "buckets");
 }
 
 }  // namespace tessera::nn

@@ -91,6 +91,11 @@ constexpr const Op* kAll[] = {
     &kRmsNormScaleGrad,
     &kCrossEntropy,
     &kCrossEntropyGrad,
+    &kLinearCrossEntropy,
+    &kLinearCrossEntropySum,
+    // Attention
+    &kAttention,
+    &kAttentionGrad,
     // Sources and random numbers
     &kConstant,
     &kConstantValues,

@@ -204,7 +204,7 @@ std::vector<Sample> with_more(const Strings& wide, const Strings& half) {
 std::vector<Sample> forward_samples() {
   return with_more({}, {});
 }
-std::vector<Sample> grad_samples() {
+std::vector<Sample> loss_grad_samples() {
   return with_more({"f32[batch:3;length:2]", "f32[batch:3;length:2]"}, {"f32[batch:3]", "f32[batch:3]"});
 }
 
@@ -242,7 +242,7 @@ constinit const Op kCrossEntropyGrad{
     .exact = false,
     .ulps = 32,
     .step_class = StepClass::Loss,
-    .samples = grad_samples,
+    .samples = loss_grad_samples,
 };
 
 Tensor cross_entropy(Arg logits, Arg targets, const std::string& dim, CrossEntropy options) {

@@ -31,7 +31,7 @@ void check_numbers(const Call& call) {
                 call.op->name, call.name);
 }
 
-std::vector<Type> infer_same(const Call& call) {
+std::vector<Type> infer_cumsum(const Call& call) {
   check_count(call, 1);
   check_numbers(call);
   return {call.in[0]};
@@ -195,7 +195,7 @@ const Op kCumsum{
     .doc =
         "Sums of the elements of `dim` up to each one (`exclusive`: before each one), or from the end "
         "(`reverse`).",
-    .infer = infer_same,
+    .infer = infer_cumsum,
     .role = role_whole_dim,
     .linear = linear_everywhere,
     .grad = grad_cumsum,
@@ -217,7 +217,7 @@ const Op kCumsumTotals{
 const Op kCumsumPrefix{
     .name = "cumsum_prefix",
     .doc = "Part of cumsum over a split dimension: the cumulative sum of the parts' totals, gathered first.",
-    .infer = infer_same,
+    .infer = infer_cumsum,
     .role = role_whole_dim,
     .kernel = kernel_cumsum,
     .samples = samples_prefix,

@@ -79,7 +79,8 @@ extern const Op kReduceAny;
 extern const Op kReduceAll;
 extern const Op kArgmax;
 
-// Normalisation and losses (softmax.cpp, rms_norm.cpp, layer_norm.cpp, cross_entropy.cpp)
+// Normalisation and losses (softmax.cpp, rms_norm.cpp, layer_norm.cpp, cross_entropy.cpp,
+// linear_cross_entropy.cpp)
 extern const Op kLogSumExp;
 extern const Op kLogSumExpGrad;
 extern const Op kSoftmax;
@@ -93,6 +94,12 @@ extern const Op kRmsNormGrad;
 extern const Op kRmsNormScaleGrad;
 extern const Op kCrossEntropy;
 extern const Op kCrossEntropyGrad;
+extern const Op kLinearCrossEntropy;
+extern const Op kLinearCrossEntropySum;
+
+// Attention (attention.cpp)
+extern const Op kAttention;
+extern const Op kAttentionGrad;
 
 // Sources and random numbers (source.cpp, random.cpp)
 extern const Op kConstant;

@@ -74,6 +74,7 @@ Json value_json(const Program& program, const ProgramValue& value) {
             {"kind", kinds[static_cast<int>(value.kind)]}};
   if (!value.variable.empty()) json["variable"] = value.variable;
   if (value.view_of >= 0) json["view_of"] = value.view_of;
+  if (value.own_rows) json["own_rows"] = true;
   return json;
 }
 

@@ -41,7 +41,7 @@ int Lowering::lower_fetch(const Scope& scope, const Tensor& target) {
   int id = scope.value.at({target.node(), target.output()});
   id = reshard(id, home(target.shape(), fmt::format("'{}'", target.name())), "it is fetched");
   const bool overwritten = std::any_of(assigns_.begin(), assigns_.end(), [&](const PendingAssign& assign) {
-    return assign.variable == base_of(id);
+    return base_of(assign.variable) == base_of(id);
   });
   if (!overwritten) return id;
   const Placement same = value(id).placement;
@@ -221,6 +221,12 @@ void Lowering::lower_assign(Scope& scope, int id) {
   const Tensor& in = node.inputs[0];
   int source = scope.value.at({in.node(), in.output()});
   Placement wanted = value(it->second).placement;  // a copy: reshard adds values
+  const Placement now = value(source).placement;
+  if (options_.shared_variables && !same_placement(mesh_, in.shape(), now, wanted) &&
+      are_own_rows(in.shape(), now, wanted)) {
+    assigns_.push_back({source, reshard(it->second, now, ""), origin_});
+    return;
+  }
   int stored = reshard(source, wanted, fmt::format("variable '{}' is stored so", name));
   assigns_.push_back({stored, it->second, origin_});
 }
@@ -228,7 +234,7 @@ void Lowering::lower_assign(Scope& scope, int id) {
 void Lowering::emit_ready_assigns(bool all) {
   std::vector<PendingAssign> waiting;
   for (PendingAssign& assign : assigns_) {
-    if (!all && open_reads_[assign.variable] > 0) {
+    if (!all && open_reads_[base_of(assign.variable)] > 0) {
       waiting.push_back(std::move(assign));
       continue;
     }
@@ -287,6 +293,7 @@ Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh
               LowerOptions& options) {
   check_passes(options.without);
   Program program = Lowering(mesh, layout, options).run(graph, targets);
+  drop_unread(program);
   if (options.without.count("fuse") == 0 && !options.pin_all) program = fuse(std::move(program));
   if (!options.pin_all) insert_frees(program);
   verify(program);

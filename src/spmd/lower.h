@@ -68,7 +68,7 @@ class Lowering {
   OpCuts decide_cuts(const Call& call, const std::vector<int>& inputs);
   void refine_in_update(const Call& call, const std::vector<int>& inputs,
                         std::map<std::string, Cut>& cut) const;
-  void take_storage_cuts(const Call& call, std::map<std::string, Cut>& cut) const;
+  void take_storage_cuts(const Call& call, const Placement& gradient, std::map<std::string, Cut>& cut) const;
   void check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const;
   std::vector<int> expand_op(const Call& call, const std::vector<int>& inputs, const OpCuts& cuts);
   std::optional<std::vector<int>> delayed_axes(const Scope& scope, const Node& node, const Call& call,
@@ -80,6 +80,9 @@ class Lowering {
                              const std::vector<int>& delayed) const;
   std::vector<int> emit_run(const Call& call, const std::vector<int>& inputs,
                             const std::vector<Placement>& outputs);
+  std::optional<int> make_part(int id, const Placement& target, const std::string& why);
+  std::optional<int> add_parts(const Step& add, const Placement& target, const std::string& why);
+  std::optional<std::vector<Placement>> inputs_of_part(const Step& maker, const Placement& target) const;
   void count_repeated_work(const Call& call, const std::vector<int>& inputs,
                            const std::vector<Placement>& outputs);
 
@@ -105,6 +108,10 @@ class Lowering {
   int reshard(int value, const Placement& target, const std::string& why);
   int reduce_pending(int value, const Placement& target, const std::string& why);
   int emit_slice(int value, const Placement& target);
+  // Rows that a rank has to itself of a variable stored as `stored`: its first dimension cut over every axis
+  // that has replicas.
+  Placement own_rows(const Shape& shape, Placement stored, const Placement& gradient) const;
+  bool are_own_rows(const Shape& shape, const Placement& part, const Placement& stored) const;
   int emit_collective(int value, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes,
                       const Placement& target, const std::string& why);
   void emit_collective_into(int in, int out, Collective collective);
@@ -135,7 +142,7 @@ class Lowering {
   std::map<std::string, int> variables_;  // name -> value
   struct PendingAssign {
     int value;
-    int variable;
+    int variable;  // or a rank's own rows of it
     Origin origin;
   };
   std::vector<PendingAssign> assigns_;  // waiting for the variable's last read
@@ -143,6 +150,7 @@ class Lowering {
   double heavy_flops_ = 0;
   std::map<std::string, int> value_names_;
   std::map<int, std::set<std::string>> summed_;  // pending value -> dimensions whose sums it still lacks
+  std::map<int, int> maker_;                     // value -> the Run step that makes it
   std::map<int, int> open_reads_;  // variable value -> consumers of it or of a view, not lowered yet
 };
 

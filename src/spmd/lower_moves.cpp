@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spmd/cuts.h"
 #include "spmd/lower.h"
 
 namespace tessera {
@@ -40,11 +41,7 @@ std::optional<RefinedCut> refine_cut(const Mesh& mesh, const Move& move, const A
   std::int64_t major = move.extent[static_cast<std::size_t>(affine.parts[0].refined)];
   if (inner == 0) return std::nullopt;
   Cut refined{cut.axes, cut.grain % inner == 0 ? cut.grain / inner : 1};
-  std::int64_t parts = mesh.flat_size(cut.axes);
-  for (std::int64_t i = 0; i <= parts; ++i) {
-    if (cut_at(dim.size, cut.grain, parts, i) != inner * cut_at(major, refined.grain, parts, i))
-      return std::nullopt;
-  }
+  if (!cuts_agree(major, inner, cut.grain, refined.grain, mesh.flat_size(cut.axes))) return std::nullopt;
   return RefinedCut{affine.parts[0].refined, refined};
 }
 

@@ -62,8 +62,7 @@ class Planner {
     uses_ = count_uses();
     std::vector<int> variable_of(p_.values.size(), -1);  // per assigned value
     for (const Step& step : p_.steps)
-      if (step.kind == Step::Kind::Assign)
-        variable_of[static_cast<std::size_t>(step.in[0])] = base(step.out[0]);
+      if (step.kind == Step::Kind::Assign) variable_of[static_cast<std::size_t>(step.in[0])] = step.out[0];
     for (int s = 0; s < static_cast<int>(p_.steps.size()); ++s) {
       const Step& step = p_.steps[static_cast<std::size_t>(s)];
       const bool component_wise =
@@ -115,14 +114,14 @@ class Planner {
               variable = variable_of[static_cast<std::size_t>(out)];
     if (variable < 0 || base(out) != out) return false;
     const Uses &result = uses_[static_cast<std::size_t>(out)],
-               &stored = uses_[static_cast<std::size_t>(variable)];
+               &stored = uses_[static_cast<std::size_t>(base(variable))];
     if (result.reads != 1 || result.writes != 1 || result.viewed || result.fetched) return false;
     if (stored.last_read != s || stored.fetched || value(variable).type != value(out).type ||
         !same_place(variable, out))
       return false;
     for (int i = 0; i < static_cast<int>(step.in.size()); ++i) {
       const int in = step.in[static_cast<std::size_t>(i)];
-      if (base(in) == variable && (in != variable || !target_.in_place(step, i, o))) return false;
+      if (base(in) == base(variable) && (in != variable || !target_.in_place(step, i, o))) return false;
     }
     return true;
   }

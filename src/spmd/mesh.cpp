@@ -69,9 +69,12 @@ int Mesh::rank_of(const std::vector<int>& coordinates) const {
 }
 
 int Mesh::flat(const std::vector<int>& axes, int rank) const {
-  std::vector<int> at = coordinates(rank);
   int position = 0;
-  for (int a : axes) position = position * axis_size(a) + at[static_cast<std::size_t>(a)];
+  for (int a : axes) {
+    int inner = 1;
+    for (int b = a + 1; b < axis_count(); ++b) inner *= axis_size(b);
+    position = position * axis_size(a) + rank / inner % axis_size(a);
+  }
   return position;
 }
 

@@ -9,6 +9,9 @@ namespace tessera {
 // (Step::Kind::Fused).
 Program fuse(Program program);
 
+// Leaves out steps whose results nobody reads.
+void drop_unread(Program& program);
+
 // Adds a Free after the last use of every temporary value.
 void insert_frees(Program& program);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spmd/cuts.h"
 
 namespace tessera {
 namespace {
@@ -50,107 +51,170 @@ void decompose(const std::vector<std::int64_t>& extents, std::size_t k, std::int
   if (high % inner != 0) emit_row(last, 0, high - last * inner);
 }
 
-// Restricts `regions` to refined indices whose tensor index lies in [part.begin, part.end).
-std::vector<RefinedBox> restrict_to(const std::vector<RefinedBox>& regions, const Affine& affine,
-                                    Interval part, const std::vector<std::int64_t>& extent) {
-  std::int64_t low = part.begin - affine.offset, high = part.end - affine.offset;
-  if (affine.parts.empty()) return low <= 0 && 0 < high ? regions : std::vector<RefinedBox>{};
-  std::vector<RefinedBox> allowed;  // over the refined dimensions of affine.parts
-  if (affine.parts.size() == 1) {
-    const Affine::Part& p = affine.parts[0];
-    std::int64_t n = extent[static_cast<std::size_t>(p.refined)];
-    allowed.push_back({{std::clamp<std::int64_t>(ceil_div(low, p.stride), 0, n),
-                        std::clamp<std::int64_t>(ceil_div(high, p.stride), 0, n)}});
-  } else {
-    std::vector<std::int64_t> extents;
-    std::int64_t total = 1;
-    for (const Affine::Part& p : affine.parts) {
-      extents.push_back(extent[static_cast<std::size_t>(p.refined)]);
-      total *= extents.back();
-    }
-    RefinedBox prefix;
-    if (total > 0)
-      decompose(extents, 0, std::max<std::int64_t>(low, 0), std::min(high, total), prefix, allowed);
+// Restricts one refined dimension of the regions; those that become empty go.
+void restrict_dimension(std::vector<RefinedBox>& regions, std::size_t refined, Interval allowed) {
+  std::erase_if(regions, [&](RefinedBox& region) {
+    Interval& r = region[refined];
+    r = {std::max(r.begin, allowed.begin), std::min(r.end, allowed.end)};
+    return r.begin >= r.end;
+  });
+}
+
+// Restricts several refined dimensions that together number a tensor dimension: what is allowed of them is a
+// list of boxes.
+std::vector<RefinedBox> restrict_mixed(const std::vector<RefinedBox>& regions, const Affine& affine,
+                                       std::int64_t low, std::int64_t high,
+                                       const std::vector<std::int64_t>& extent) {
+  std::vector<std::int64_t> extents;
+  std::int64_t total = 1;
+  for (const Affine::Part& p : affine.parts) {
+    extents.push_back(extent[static_cast<std::size_t>(p.refined)]);
+    total *= extents.back();
   }
+  std::vector<RefinedBox> allowed;  // over the refined dimensions of affine.parts
+  RefinedBox prefix;
+  if (total > 0)
+    decompose(extents, 0, std::max<std::int64_t>(low, 0), std::min(high, total), prefix, allowed);
   std::vector<RefinedBox> result;
   for (const RefinedBox& region : regions) {
     for (const RefinedBox& a : allowed) {
-      RefinedBox cut = region;
-      bool empty = false;
-      for (std::size_t k = 0; k < a.size(); ++k) {
-        Interval& r = cut[static_cast<std::size_t>(affine.parts[k].refined)];
-        r = {std::max(r.begin, a[k].begin), std::min(r.end, a[k].end)};
-        empty = empty || r.begin >= r.end;
-      }
-      if (!empty) result.push_back(std::move(cut));
+      std::vector<RefinedBox> cut{region};
+      for (std::size_t k = 0; k < a.size() && !cut.empty(); ++k)
+        restrict_dimension(cut, static_cast<std::size_t>(affine.parts[k].refined), a[k]);
+      if (!cut.empty()) result.push_back(std::move(cut[0]));
     }
   }
   return result;
 }
 
-std::vector<RefinedBox> restrict_to_box(std::vector<RefinedBox> regions, const std::vector<Affine>& affines,
-                                        const Box& box, const std::vector<std::int64_t>& extent) {
+// Restricts the regions to refined indices whose tensor indices lie in the box.
+void restrict_to_box(std::vector<RefinedBox>& regions, const std::vector<Affine>& affines, const Box& box,
+                     const std::vector<std::int64_t>& extent) {
   for (std::size_t d = 0; d < affines.size() && !regions.empty(); ++d) {
-    regions = restrict_to(regions, affines[d], {box.start[d], box.end(d)}, extent);
+    const Affine& affine = affines[d];
+    const std::int64_t low = box.start[d] - affine.offset, high = box.end(d) - affine.offset;
+    if (affine.parts.empty()) {
+      if (low > 0 || high <= 0) regions.clear();
+    } else if (affine.parts.size() == 1) {
+      const Affine::Part& p = affine.parts[0];
+      restrict_dimension(regions, static_cast<std::size_t>(p.refined),
+                         {ceil_div(low, p.stride), ceil_div(high, p.stride)});
+    } else {
+      regions = restrict_mixed(regions, affine, low, high, extent);
+    }
   }
-  return regions;
-}
-
-std::vector<std::int64_t> row_major_strides(const Box& box) {
-  std::vector<std::int64_t> stride(box.size.size(), 1);
-  for (std::size_t d = box.size.size(); d-- > 1;) stride[d - 1] = stride[d] * box.size[d];
-  return stride;
 }
 
 // Offset of the region's first element in a local buffer, and the stride of every refined dimension there.
 std::int64_t locate(const std::vector<Affine>& affines, const Box& box, const RefinedBox& region,
                     std::vector<std::int64_t>& refined_stride) {
-  std::vector<std::int64_t> stride = row_major_strides(box);
   refined_stride.assign(region.size(), 0);
-  std::int64_t offset = 0;
-  for (std::size_t d = 0; d < affines.size(); ++d) {
+  std::int64_t offset = 0, stride = 1;
+  for (std::size_t d = affines.size(); d-- > 0; stride *= box.size[d]) {
     std::int64_t index = affines[d].offset;
     for (const Affine::Part& p : affines[d].parts) {
       auto r = static_cast<std::size_t>(p.refined);
       index += p.stride * region[r].begin;
-      refined_stride[r] += p.stride * stride[d];
+      refined_stride[r] += p.stride * stride;
     }
-    offset += (index - box.start[d]) * stride[d];
+    offset += (index - box.start[d]) * stride;
   }
   return offset;
 }
 
-CopyPiece piece_of(const Move& move, const RefinedBox& region, const Box& from, const Box& to, int peer) {
-  CopyPiece piece;
-  piece.peer = peer;
-  std::vector<std::int64_t> from_stride, to_stride;
-  piece.from = locate(move.in, from, region, from_stride);
-  piece.to = locate(move.out, to, region, to_stride);
-  for (std::size_t r = 0; r < region.size(); ++r) {
-    std::int64_t n = region[r].size();
-    if (n == 1) continue;
-    // Merge with the dimension before when both sides are contiguous across the border.
-    if (!piece.extent.empty() && piece.from_stride.back() == n * from_stride[r] &&
-        piece.to_stride.back() == n * to_stride[r]) {
-      piece.extent.back() *= n;
-      piece.from_stride.back() = from_stride[r];
-      piece.to_stride.back() = to_stride[r];
-      continue;
+// Makes pieces; keeps its memory from one to the next: there are as many as peers.
+class PieceMaker {
+ public:
+  PieceMaker(const Move& move, const Box& to) : move_(move), to_(to) {}
+
+  CopyPiece piece(const RefinedBox& region, const Box& from, int peer) {
+    CopyPiece piece;
+    piece.peer = peer;
+    piece.from = locate(move_.in, from, region, from_stride_);
+    piece.to = locate(move_.out, to_, region, to_stride_);
+    merged_.clear();
+    for (std::size_t r = 0; r < region.size(); ++r) {
+      const std::int64_t n = region[r].size();
+      if (n == 1) continue;
+      // Merge with the dimension before when both sides are contiguous across the border.
+      if (!merged_.empty() && merged_.back().from == n * from_stride_[r] &&
+          merged_.back().to == n * to_stride_[r]) {
+        merged_.back() = {merged_.back().extent * n, from_stride_[r], to_stride_[r]};
+      } else {
+        merged_.push_back({n, from_stride_[r], to_stride_[r]});
+      }
     }
-    piece.extent.push_back(n);
-    piece.from_stride.push_back(from_stride[r]);
-    piece.to_stride.push_back(to_stride[r]);
+    for (auto* list : {&piece.extent, &piece.from_stride, &piece.to_stride}) list->reserve(merged_.size());
+    for (const Merged& m : merged_) {
+      piece.extent.push_back(m.extent);
+      piece.from_stride.push_back(m.from);
+      piece.to_stride.push_back(m.to);
+    }
+    return piece;
   }
-  return piece;
+
+ private:
+  struct Merged {
+    std::int64_t extent = 1, from = 0, to = 0;
+  };
+  const Move& move_;
+  const Box& to_;
+  std::vector<std::int64_t> from_stride_, to_stride_;
+  std::vector<Merged> merged_;
+};
+
+// The indices of one tensor dimension that a region touches.
+Interval span_of(const Affine& affine, const RefinedBox& region) {
+  Interval span{affine.offset, affine.offset + 1};
+  for (const Affine::Part& p : affine.parts) {
+    const Interval& r = region[static_cast<std::size_t>(p.refined)];
+    span.begin += p.stride * r.begin;
+    span.end += p.stride * (r.end - 1);
+  }
+  return span;
 }
 
-// The mesh axes that cut a tensor anywhere.
-std::vector<int> cutting_axes(const Placement& placement) {
-  std::vector<int> axes;
-  for (const Cut& cut : placement.cuts) axes.insert(axes.end(), cut.axes.begin(), cut.axes.end());
-  std::sort(axes.begin(), axes.end());
-  return axes;
-}
+// The ranks whose part of a tensor may hold elements of the region: those of `rank`'s group along the axes
+// that cut the tensor whose interval meets the region's in every dimension. Found by their parts, not by
+// asking all.
+class Owners {
+ public:
+  Owners(const Mesh& mesh, const Shape& shape, const Placement& placement, int rank)
+      : mesh_(mesh), shape_(shape), placement_(placement), at_(mesh.coordinates(rank)) {}
+
+  void add(const std::vector<Affine>& affines, const RefinedBox& region) { add(affines, region, 0); }
+
+  std::vector<int> sorted() {
+    std::sort(found_.begin(), found_.end());
+    found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
+    return std::move(found_);
+  }
+
+ private:
+  void add(const std::vector<Affine>& affines, const RefinedBox& region, std::size_t d) {
+    if (d == shape_.count()) return found_.push_back(mesh_.rank_of(at_));
+    const Cut& cut = placement_.cuts[d];
+    if (cut.whole()) return add(affines, region, d + 1);
+    const Interval span = span_of(affines[d], region);
+    const std::int64_t parts = mesh_.flat_size(cut.axes);
+    const std::int64_t last = part_at(shape_[d].size, cut.grain, parts, span.end - 1);
+    for (std::int64_t part = part_at(shape_[d].size, cut.grain, parts, span.begin); part <= last; ++part) {
+      std::int64_t rest = part;
+      for (std::size_t k = cut.axes.size(); k-- > 0;) {
+        const int axis = cut.axes[k];
+        at_[static_cast<std::size_t>(axis)] = static_cast<int>(rest % mesh_.axis_size(axis));
+        rest /= mesh_.axis_size(axis);
+      }
+      add(affines, region, d + 1);
+    }
+  }
+
+  const Mesh& mesh_;
+  const Shape& shape_;
+  const Placement& placement_;
+  std::vector<int> at_;  // coordinates of the owner at hand
+  std::vector<int> found_;
+};
 
 }  // namespace
 
@@ -172,16 +236,20 @@ std::vector<CopyPiece> pieces_for(const Mesh& mesh, const Move& move, const Shap
   RefinedBox all;
   for (std::int64_t n : move.extent) all.push_back({0, n});
   bool nothing = std::any_of(move.extent.begin(), move.extent.end(), [](std::int64_t n) { return n == 0; });
-  std::vector<RefinedBox> wanted;
-  if (!nothing && !mine.empty()) wanted = restrict_to_box({all}, move.out, mine, move.extent);
   std::vector<CopyPiece> pieces;
-  if (wanted.empty()) return pieces;
-  for (int peer : mesh.group(cutting_axes(from_placement), rank)) {
-    Box theirs = box_of(mesh, from, from_placement, peer);
-    if (theirs.empty()) continue;
-    for (const RefinedBox& region : restrict_to_box(wanted, move.in, theirs, move.extent)) {
-      pieces.push_back(piece_of(move, region, theirs, mine, peer));
-    }
+  if (nothing || mine.empty()) return pieces;
+  std::vector<RefinedBox> wanted{std::move(all)}, regions;
+  restrict_to_box(wanted, move.out, mine, move.extent);
+  Owners owners(mesh, from, from_placement, rank);
+  for (const RefinedBox& region : wanted) owners.add(move.in, region);
+  const std::vector<int> peers = owners.sorted();
+  PieceMaker maker(move, mine);
+  pieces.reserve(peers.size());
+  for (int peer : peers) {
+    const Box theirs = box_of(mesh, from, from_placement, peer);
+    regions = wanted;
+    restrict_to_box(regions, move.in, theirs, move.extent);
+    for (const RefinedBox& region : regions) pieces.push_back(maker.piece(region, theirs, peer));
   }
   return pieces;
 }

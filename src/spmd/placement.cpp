@@ -3,15 +3,35 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spmd/cuts.h"
 #include "tessera/layout.h"
 
 namespace tessera {
 
 std::int64_t cut_at(std::int64_t size, std::int64_t grain, std::int64_t parts, std::int64_t i) {
   std::int64_t units = (size + grain - 1) / grain;
-  // 128 bits: i * units may exceed 64 for a huge dimension on a large mesh.
-  auto unit = static_cast<std::int64_t>(static_cast<__int128>(i) * units / parts);
-  return std::min(size, grain * unit);
+  std::int64_t product = 0;
+  if (!__builtin_mul_overflow(i, units, &product)) return std::min(size, grain * (product / parts));
+  // 128 bits, which take much longer: a huge dimension on a large mesh.
+  return std::min(size, grain * static_cast<std::int64_t>(static_cast<__int128>(i) * units / parts));
+}
+
+std::int64_t part_at(std::int64_t size, std::int64_t grain, std::int64_t parts, std::int64_t x) {
+  const std::int64_t units = (size + grain - 1) / grain;
+  return static_cast<std::int64_t>((static_cast<__int128>(x / grain + 1) * parts - 1) / units);
+}
+
+bool cuts_agree(std::int64_t size, std::int64_t scale, std::int64_t grain, std::int64_t scaled_grain,
+                std::int64_t parts) {
+  if (grain == scale * scaled_grain) return true;
+  const auto even = [&](std::int64_t s, std::int64_t g) {
+    return s % (static_cast<__int128>(g) * parts) == 0;
+  };
+  if (even(scale * size, grain) && even(size, scaled_grain)) return true;
+  for (std::int64_t i = 1; i < parts; ++i) {
+    if (cut_at(scale * size, grain, parts, i) != scale * cut_at(size, scaled_grain, parts, i)) return false;
+  }
+  return true;
 }
 
 Interval part_of(const Mesh& mesh, const Cut& cut, std::int64_t size, int rank) {
@@ -21,14 +41,16 @@ Interval part_of(const Mesh& mesh, const Cut& cut, std::int64_t size, int rank) 
   return {cut_at(size, cut.grain, parts, i), cut_at(size, cut.grain, parts, i + 1)};
 }
 
+// Parts have equally many grains, but for one more in some. The last part is one of those, but its last grain
+// may be short; so the largest is the last or the first of them.
 std::int64_t largest_part(const Mesh& mesh, const Cut& cut, std::int64_t size) {
   if (cut.whole()) return size;
-  std::int64_t parts = mesh.flat_size(cut.axes);
-  std::int64_t largest = 0;
-  for (std::int64_t i = 0; i < parts; ++i) {
-    largest = std::max(largest, cut_at(size, cut.grain, parts, i + 1) - cut_at(size, cut.grain, parts, i));
-  }
-  return largest;
+  const std::int64_t parts = mesh.flat_size(cut.axes), more = (size + cut.grain - 1) / cut.grain % parts;
+  const std::int64_t first = more == 0 ? 0 : (parts + more - 1) / more - 1;
+  const auto part = [&](std::int64_t i) {
+    return cut_at(size, cut.grain, parts, i + 1) - cut_at(size, cut.grain, parts, i);
+  };
+  return std::max(part(first), part(parts - 1));
 }
 
 const char* to_string(Reduction r) {
@@ -84,12 +106,7 @@ bool same_boundaries(const Mesh& mesh, std::int64_t size, const Cut& a, const Cu
     };
     if (effective(a) != effective(b)) return false;
   }
-  if (a.whole() || a.grain == b.grain) return true;
-  std::int64_t parts = mesh.flat_size(a.axes);
-  for (std::int64_t i = 1; i < parts; ++i) {
-    if (cut_at(size, a.grain, parts, i) != cut_at(size, b.grain, parts, i)) return false;
-  }
-  return true;
+  return a.whole() || cuts_agree(size, 1, a.grain, b.grain, mesh.flat_size(a.axes));
 }
 
 }  // namespace
@@ -104,6 +121,8 @@ bool same_placement(const Mesh& mesh, const Shape& shape, const Placement& a, co
 
 Box box_of(const Mesh& mesh, const Shape& shape, const Placement& placement, int rank) {
   Box box;
+  box.start.reserve(shape.count());
+  box.size.reserve(shape.count());
   for (std::size_t d = 0; d < shape.count(); ++d) {
     Interval part = part_of(mesh, placement.cuts[d], shape[d].size, rank);
     box.start.push_back(part.begin);

@@ -50,7 +50,8 @@ class Printer {
   }
   void print_view(std::size_t v) {
     if (p_.values[v].view_of >= 0)
-      text_ += fmt::format("%{} = view %{} : {}\n", v, p_.values[v].view_of, typed(static_cast<int>(v)));
+      text_ += fmt::format("%{} = {} %{} : {}\n", v, p_.values[v].own_rows ? "own rows of" : "view",
+                           p_.values[v].view_of, typed(static_cast<int>(v)));
   }
   std::string typed(int id) const {
     const ProgramValue& value = p_.values[static_cast<std::size_t>(id)];

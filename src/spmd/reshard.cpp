@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spmd/cuts.h"
 #include "spmd/lower.h"
 #include "spmd/pieces.h"
 
@@ -17,13 +18,8 @@ bool nested(const Mesh& mesh, std::int64_t size, const Cut& fine, const Cut& coa
   if (coarse.axes.size() > fine.axes.size() ||
       !std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin()))
     return false;
-  if (coarse.whole() || coarse.grain == fine.grain) return true;
-  std::int64_t outer = mesh.flat_size(coarse.axes), inner = mesh.flat_size(fine.axes) / outer;
-  for (std::int64_t i = 0; i <= outer; ++i) {
-    if (cut_at(size, coarse.grain, outer, i) != cut_at(size, fine.grain, outer * inner, i * inner))
-      return false;
-  }
-  return true;
+  // Every so many boundaries of the fine cut are those of its grain over the coarse cut's axes.
+  return coarse.whole() || cuts_agree(size, 1, coarse.grain, fine.grain, mesh.flat_size(coarse.axes));
 }
 
 bool all_nested(const Mesh& mesh, const Shape& shape, const Placement& fine, const Placement& coarse) {
@@ -111,7 +107,8 @@ int Lowering::reduce_pending(int id, const Placement& target, const std::string&
       for (int axis : scattered_axes(scatter, to_reduce))
         scatter.pending[static_cast<std::size_t>(axis)] = Reduction::None;
       std::vector<int> axes = scattered_axes(scatter, to_reduce);
-      now = emit_collective(now, CollectiveKind::ReduceScatter, reduction, axes, scatter, why);
+      const std::optional<int> part = make_part(now, scatter, why);
+      now = part ? *part : emit_collective(now, CollectiveKind::ReduceScatter, reduction, axes, scatter, why);
       std::erase_if(to_reduce, [&](int a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
     }
   }
@@ -154,8 +151,43 @@ CollectiveKind Lowering::recognise(const Shape& shape, const Placement& from, co
   return CollectiveKind::Exchange;
 }
 
+// Axes that are not summed over come first: cutting them moves nothing.
+Placement Lowering::own_rows(const Shape& shape, Placement stored, const Placement& gradient) const {
+  std::size_t first = 0;
+  while (first < shape.count() && shape[first].size == 1) ++first;
+  if (first == shape.count()) return stored;
+  for (const bool summed : {false, true}) {
+    for (int axis = 0; axis < mesh_.axis_count(); ++axis) {
+      const bool cuts = std::any_of(stored.cuts.begin(), stored.cuts.end(), [&](const Cut& cut) {
+        return std::find(cut.axes.begin(), cut.axes.end(), axis) != cut.axes.end();
+      });
+      const bool pending = gradient.pending[static_cast<std::size_t>(axis)] != Reduction::None;
+      if (mesh_.axis_size(axis) > 1 && !cuts && pending == summed) stored.cuts[first].axes.push_back(axis);
+    }
+  }
+  return stored;
+}
+
+bool Lowering::are_own_rows(const Shape& shape, const Placement& part, const Placement& stored) const {
+  if (!part.complete() || !stored.complete()) return false;
+  bool rows = true;  // no dimension before this one has more than one element
+  for (std::size_t d = 0; d < shape.count(); ++d) {
+    const bool same = part.cuts[d] == stored.cuts[d];
+    if (!same && (!rows || !nested(mesh_, shape[d].size, part.cuts[d], stored.cuts[d]))) return false;
+    rows = rows && shape[d].size == 1;
+  }
+  return true;
+}
+
 int Lowering::emit_slice(int id, const Placement& target) {
   ProgramValue result{.name = value(id).name, .type = value(id).type, .placement = target};
+  const bool cut = !same_placement(mesh_, result.type.shape, value(id).placement, target);  // else a copy
+  if (options_.shared_variables && cut && value(id).kind == ProgramValue::Kind::Variable &&
+      are_own_rows(result.type.shape, target, value(id).placement)) {
+    result.view_of = id;
+    result.own_rows = true;
+    return new_value(std::move(result));
+  }
   Step step;
   step.kind = Step::Kind::Slice;
   step.in = {id};

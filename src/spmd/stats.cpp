@@ -39,10 +39,9 @@ ProgramStats stats(const Program& program) {
   ProgramStats result;
   for (const Step& step : program.steps) {
     if (step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused) {
-      double flops = flops_of(program, step);
-      result.flops += flops;
+      result.flops += flops_of(program, step);
       if (step.kind == Step::Kind::Run && step.call.op->products != nullptr)
-        result.contraction_flops += flops;
+        result.contraction_flops += product_flops(largest_call(program, step));
     }
     if (step.kind != Step::Kind::Start) continue;
     const Collective& c = step.collective;

@@ -53,6 +53,8 @@ class Verifier {
     }
     if (value.kind != ProgramValue::Kind::Temp) written_[v] = true;
     TESSERA_ASSERT(value.view_of < static_cast<int>(v), "'{}' views a later value", value.name);
+    TESSERA_ASSERT(!value.own_rows || at(value.view_of).kind == ProgramValue::Kind::Variable,
+                   "'{}' are rows of no variable", value.name);
   }
 
   void read(int id, const std::string& who) {
@@ -90,12 +92,12 @@ class Verifier {
 
   void check_assign(const Step& step) {
     const ProgramValue &from = at(step.in.at(0)), &to = at(step.out.at(0));
-    TESSERA_ASSERT(to.kind == ProgramValue::Kind::Variable, "assignment to '{}', which is no variable",
-                   to.name);
+    TESSERA_ASSERT(at(base(step.out[0])).kind == ProgramValue::Kind::Variable,
+                   "assignment to '{}', which is no variable", to.name);
     TESSERA_ASSERT(from.type == to.type, "assignment of {} to {}", to_string(from.type), to_string(to.type));
     TESSERA_ASSERT(same_placement(p_.mesh, to.type.shape, from.placement, to.placement),
                    "'{}' is assigned from another placement", to.name);
-    TESSERA_ASSERT(assigned_.insert(step.out[0]).second, "variable '{}' is assigned twice", to.name);
+    TESSERA_ASSERT(assigned_.insert(base(step.out[0])).second, "variable '{}' is assigned twice", to.name);
   }
 
   void check_start(std::size_t s) {

@@ -1,11 +1,12 @@
 // Whole training steps against the same contractions alone, on the same mesh, measured in turns.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 
 #include "base/check.h"
-#include "base/cores.h"
+#include "base/clock.h"
 #include "exec/bare_products.h"
 #include "train/measured.h"
 
@@ -19,13 +20,21 @@ std::int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{1024} * usage.ru_maxrss;
+}
+
 class Bench {
  public:
   Bench(const Config& config, const BenchOptions& options) : options_(options), model_(config) {}
 
   BenchReport run() {
     std::vector<Alone> alone;
+    const double begin = now();
     for (std::size_t shape = 0; shape < model_.shapes().size(); ++shape) alone.push_back(products(shape));
+    measuring_seconds_ = now() - begin;
     for (std::int64_t i = 0; i < options_.warmup; ++i) step(i, alone, nullptr);
     const std::int64_t before = resident_bytes();
     Times times;
@@ -52,21 +61,21 @@ class Bench {
     double flops = 0;
     for (const int id : model_.programs(shape)) {
       const Program& program = model_.session().program(id);
-      for (const Step& step : program.steps) {
-        for (const Product& p : products_of(program, step)) {
-          all.push_back(p);
-          flops += 2 * p.share * static_cast<double>(p.batch * p.m * p.n * p.k);
-        }
-      }
+      const std::vector<Product> more = products_of(program);
+      all.insert(all.end(), more.begin(), more.end());
+      flops += stats(program).contraction_flops;
     }
-    const int ranks = model_.session().mesh().ranks();
-    return {std::make_unique<BareProducts>(all, ranks, threads_per_rank(ranks)), flops};
+    return {std::make_unique<BareProducts>(all, model_.session().mesh().ranks()), flops};
   }
 
   void step(std::int64_t i, std::vector<Alone>& alone, Times* times) {
     model_.session().reset_stats();
     const MeasuredModel::Done done = model_.step(i);
     const double inside = model_.session().stats().contraction_seconds;
+    if (i == 0) {
+      first_loss_ = done.loss;
+      first_step_seconds_ = now() - begin_ - measuring_seconds_;
+    }
     const double bare = alone[done.shape].products->run();
     if (options_.note)
       options_.note(
@@ -90,6 +99,10 @@ class Bench {
     report.share = median(times.shares);
     report.contraction_flops = times.flops / static_cast<double>(std::max<std::int64_t>(1, options_.steps));
     report.tokens_per_second = times.seconds > 0 ? static_cast<double>(times.tokens) / times.seconds : 0;
+    report.seconds = times.steps;
+    report.first_loss = first_loss_;
+    report.first_step_seconds = first_step_seconds_;
+    report.peak_resident_bytes = peak_resident_bytes();
     report.arena_bytes = model_.session().arena_bytes_per_rank();
     report.shape = model_.shapes_text();
     for (std::size_t shape = 0; shape < model_.shapes().size(); ++shape) {
@@ -99,6 +112,9 @@ class Bench {
     return report;
   }
 
+  double begin_ = now();
+  double measuring_seconds_ = 0;  // spent on the bare products before the first step
+  double first_loss_ = 0, first_step_seconds_ = 0;
   BenchOptions options_;
   MeasuredModel model_;
 };

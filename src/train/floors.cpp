@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <set>
 
-#include "base/cores.h"
 #include "train/measured.h"
 
 namespace tessera {
 namespace {
 
 double flops_of(const Product& p) {
-  return 2 * p.share * static_cast<double>(p.batch * p.m * p.n * p.k);
+  return 2 * p.times * static_cast<double>(p.batch * p.m * p.n * p.k);
 }
 
 // How many ranks hold the same part of a variable.
@@ -51,7 +50,7 @@ double least_bytes(const Program& program, const MemoryPlan& plan, const Step& s
   return (read + written) / static_cast<double>(variable < 0 ? 1 : sharers(program, variable));
 }
 
-Floors::Floors(int ranks) : ranks_(ranks), copies_(ranks, threads_per_rank(ranks)) {}
+Floors::Floors(int ranks) : ranks_(ranks), copies_(ranks) {}
 
 void Floors::add(int id, const Program& program, const MemoryPlan& plan) {
   std::vector<Least> steps;
@@ -69,7 +68,7 @@ void Floors::add(int id, const Program& program, const MemoryPlan& plan) {
 }
 
 void Floors::measure() {
-  if (alone_ == nullptr) alone_ = std::make_unique<BareProducts>(products_, ranks_, threads_per_rank(ranks_));
+  if (alone_ == nullptr) alone_ = std::make_unique<BareProducts>(products_, ranks_);
   product_times_.resize(products_.size());
   const std::vector<double> times = alone_->run_each();
   for (std::size_t p = 0; p < times.size(); ++p) product_times_[p].push_back(times[p]);

@@ -23,6 +23,7 @@ LoweredStep lower_training_step(const Config& config) {
   Graph graph;
   const Tensors targets = build_training_step(graph, config, shape, accumulate);
   LowerOptions options;
+  options.shared_variables = true;
   result.program = lower(graph, targets, mesh, layout, options);
   result.plan = plan_memory(result.program, CpuTarget(1, true));
   result.parameters = parameter_count(config.model);

@@ -1,9 +1,9 @@
 #include "train/measured.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "train/made_up_data.h"
 
 namespace tessera {
@@ -25,14 +25,13 @@ MeasuredModel::MeasuredModel(const Config& config, const SessionOptions& options
 }
 
 MeasuredModel::Done MeasuredModel::step(std::int64_t i) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
+  const double begin = now();
   const Batch batch = data_->batch(i);
   const Config& config = model_.config();
   const double rate =
       config.optimizer.schedule.at(static_cast<double>(i), static_cast<double>(config.train.steps));
-  programs_.run(batch, rate, i);
-  return {std::chrono::duration<double>(Clock::now() - begin).count(), batch.tokens, batch.shape};
+  const StepOutcome outcome = programs_.run(batch, rate, i);
+  return {now() - begin, batch.tokens, batch.shape, outcome.loss_sum / outcome.weight};
 }
 
 std::string MeasuredModel::shapes_text() const {
@@ -41,11 +40,6 @@ std::string MeasuredModel::shapes_text() const {
     text += fmt::format("{}{} x {}+{}", text.empty() ? "" : ", ", sizes.sentences, sizes.source_length,
                         sizes.target_length);
   return text;
-}
-
-std::vector<Product> products_of(const Program& program, const Step& step) {
-  if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) return {};
-  return step.call.op->products(largest_call(program, step));
 }
 
 }  // namespace tessera

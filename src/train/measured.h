@@ -22,6 +22,7 @@ class MeasuredModel {
     double seconds = 0;
     std::int64_t tokens = 0;  // real target tokens
     std::size_t shape = 0;    // of the batch
+    double loss = 0;          // mean over the tokens
   };
   // Makes batch i and runs forward, backward and update on it.
   Done step(std::int64_t i);
@@ -37,8 +38,5 @@ class MeasuredModel {
   std::unique_ptr<Dataset> data_;
   StepPrograms programs_;
 };
-
-// The matrix products of a step, on the rank with the largest parts; empty when it has none.
-std::vector<Product> products_of(const Program& program, const Step& step);
 
 }  // namespace tessera

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kVersion = 1;
 
-// Settings of the model that may change between runs of the same parameters.
+// Settings of the model that may change between runs of the same parameters; wide_attention_logits is one of
+// older versions.
 bool may_change(const std::string& key) {
   static const std::set<std::string> keys{"model.preset",
                                           "model.dtype",

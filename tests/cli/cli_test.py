@@ -4,6 +4,7 @@
   cli_test.py COMMAND SOURCE_FOLDER [unittest options]
 """
 import json
+import os
 import pathlib
 import random
 import re
@@ -43,8 +44,9 @@ checkpoint_every = 10
 SCHEDULE = 'optimizer.schedule="0.001"'  # does not depend on the number of steps
 
 
-def tessera(*arguments, cwd=None, stdin="", timeout=120):
-    return subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, input=stdin, text=True, capture_output=True, timeout=timeout)
+def tessera(*arguments, cwd=None, stdin="", timeout=120, environment=None):
+    return subprocess.run([COMMAND, *map(str, arguments)], cwd=cwd, input=stdin, text=True, capture_output=True, timeout=timeout,
+                          env={**os.environ, **(environment or {})})
 
 
 def write_corpus(folder):
@@ -274,6 +276,22 @@ class Run(unittest.TestCase):
 
     def test_bench(self):
         self.assertRegex("\n".join(self.lines("bench", "tiny.toml", "--steps", 2)), r"(?i)tokens")
+        report = json.loads("\n".join(self.lines("bench", "tiny.toml", "--steps", 3, "--json")))
+        self.assertEqual(len(report["seconds"]), 3)
+        self.assertEqual(report["step_seconds"], sorted(report["seconds"])[1])
+        # The first loss belongs to weights that nothing has updated: that of the first step of a training.
+        metrics = map(json.loads, (self.folder / "run" / "metrics.jsonl").read_text().splitlines())
+        trained = next(m["train/loss"] for m in metrics if "train/loss" in m)
+        self.assertAlmostEqual(report["first_loss"], trained, places=4)
+        self.assertGreater(report["first_step_seconds"], report["step_seconds"] / 2)
+        self.assertGreater(report["peak_resident_bytes"], report["arena_bytes"])
+        self.assertGreaterEqual(report["arena_bytes"], report["liveness_bound"])
+
+    def test_pinned_threads(self):
+        for value, code in (("on", 0), ("off", 0), ("maybe", 64)):
+            result = tessera("bench", "tiny.toml", "--steps", 1, cwd=self.folder, environment={"TESSERA_PIN": value})
+            self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stderr, "tessera: the environment's TESSERA_PIN is 'maybe'; it is on or off\n")
 
     def test_bench_without_passes(self):
         split = ["--mesh", "rows:2", "--layout", "batch:rows"]

@@ -14,21 +14,36 @@ std::vector<Tensor> feed_forward(Graph& g) {
   return {y, grads[0], grads[1], grads[2]};
 }
 
-std::vector<Tensor> attention(Graph& g) {
+struct AttentionLayer {
+  Tensor weight, y;  // that of the keys; the result
+};
+
+AttentionLayer attention_layer(Graph& g) {
   Dim batch{"batch", 2}, length{"length", 6}, d_model{"d_model", 8}, heads{"heads", 4}, d_kv{"d_kv", 2};
-  Dim memory{"memory_length", 6};
   Tensor x = g.input("x", {batch, length, d_model});
   auto weight = [&](const char* name) {
     return g.parameter(name, {d_model, heads, d_kv}, Initializer::normal(0.1));
   };
-  Tensor m = rename(x, {{"length", "memory_length"}});
-  Tensor q = einsum({x, weight("q")}, {batch, length, heads, d_kv});
-  Tensor k = einsum({m, weight("k")}, {batch, memory, heads, d_kv});
-  Tensor v = einsum({m, weight("v")}, {batch, memory, heads, d_kv});
-  Tensor p = softmax(einsum({q, k}, {batch, heads, length, memory}), "memory_length");
-  Tensor o = einsum({p, v}, {batch, length, heads, d_kv});
-  return {einsum({o, g.parameter("o", {heads, d_kv, d_model}, Initializer::normal(0.1))},
-                 {batch, length, d_model})};
+  auto project = [&](Tensor w) { return einsum({x, w}, {batch, length, heads, d_kv}); };
+  auto as_memory = [](Tensor t) { return rename(t, {{"length", "memory_length"}}); };
+  Tensor wk = weight("k");
+  Tensor q = project(weight("q")), k = as_memory(project(wk)), v = as_memory(project(weight("v")));
+  AttentionMask mask;
+  mask.causal = true;
+  mask.query_positions = range(g, length);
+  mask.memory_positions = range(g, {"memory_length", 6});
+  Tensor o = attention(q, k, v, mask, {.scale = 0.5}).output;
+  Tensor wo = g.parameter("o", {heads, d_kv, d_model}, Initializer::normal(0.1));
+  return {wk, einsum({o, wo}, {batch, length, d_model})};
+}
+
+std::vector<Tensor> attention_forward(Graph& g) {
+  return {attention_layer(g).y};
+}
+
+std::vector<Tensor> attention_training(Graph& g) {
+  const AttentionLayer layer = attention_layer(g);
+  return {layer.y, gradients({layer.y}, {layer.weight})[0]};
 }
 
 std::vector<Tensor> vocab_loss(Graph& g) {
@@ -83,7 +98,8 @@ const std::vector<GoldenCase>& golden_cases() {
   static const std::vector<GoldenCase> cases{
       {"feed_forward_megatron", "cols:2", "d_ff:cols", feed_forward},
       {"feed_forward_2d", "rows:2;cols:3", "batch:rows;d_ff:cols", feed_forward},
-      {"attention_heads", "cols:2", "heads:cols", attention},
+      {"attention_heads", "cols:2", "heads:cols", attention_forward},
+      {"attention_length", "rows:2", "length:rows", attention_training},
       {"split_vocab_loss", "cols:3", "vocab:cols", vocab_loss},
       {"zero3", "rows:2", "batch:rows;params.*:rows;slots.*:rows", stored_parameters},
       {"zero1", "rows:2", "batch:rows;slots.*:rows", stored_parameters},

@@ -128,9 +128,10 @@ std::optional<CutPlan> plan_of(const Call& call, const Dim& dim) {
       throw std::invalid_argument(
           fmt::format("'{}' is Map but output {} has no dimension that continues it", dim.name, o));
     }
-    if (plan.combine != Role::Map && !plan.output_dim.back().empty()) {
-      throw std::invalid_argument(fmt::format("'{}' is reduced but output {} still has it", dim.name, o));
-    }
+  }
+  const bool reduced = plan.combine != Role::Map;
+  if (reduced && std::count(plan.output_dim.begin(), plan.output_dim.end(), "") == 0) {
+    throw std::invalid_argument(fmt::format("'{}' is reduced but every output still has it", dim.name));
   }
   return plan;
 }
@@ -180,7 +181,7 @@ std::vector<Array> run_in_parts(const Call& call, const std::vector<Array>& inpu
   for (std::size_t p = 0; p + 1 < cuts.size(); ++p) {
     const Part part = run_part(call, inputs, plan, cuts, p, random);
     for (std::size_t o = 0; o < outputs.size(); ++o) {
-      if (plan.combine == Role::Map) {
+      if (plan.combine == Role::Map || !plan.output_dim[o].empty()) {
         put_part(outputs[o], part.outputs[o], part.boxes[o]);
       } else {
         combine_into(plan.combine, p == 0, outputs[o], part.outputs[o]);

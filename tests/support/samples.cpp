@@ -145,7 +145,14 @@ std::vector<Array> run_expansion(const Call& call, const std::vector<Array>& inp
     context.inputs.push_back(graph.input(name, inputs[i].type.shape, inputs[i].type.dtype));
     options.feeds[name] = inputs[i];
   }
-  return evaluate(call.op->expand(context), options);
+  const std::vector<Tensor> outputs = call.op->expand(context);
+  const RandomState random;  // that of run_op
+  options.seed = random.seed, options.step = random.step;
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    Node& node = graph.mutable_node(static_cast<int>(i));
+    if (node.op->random) node.key = random.key;
+  }
+  return evaluate(outputs, options);
 }
 
 bool depends_on_parts(const SampleCase& c) {

@@ -33,6 +33,30 @@ TEST(LowerStep, PaperModelOn512Processors) {
   EXPECT_THAT(text, ::testing::HasSubstr("all_reduce"));
 }
 
+// One text for all meshes: a program has as many steps on 512 ranks as on 2, whether or not the sizes divide.
+TEST(LowerStep, StepsDoNotGrowWithTheMesh) {
+  const char* const layouts[] = {"batch:all", "batch:all;params.*:all", "heads:all;d_ff:all;vocab:all"};
+  for (const char* preset : {"demo", "peers_lm"}) {
+    for (const char* sizes : {"d_ff = 1024\nvocab = 8192\n[data]\nbatch_sentences = 1024\n",
+                              "d_ff = 1021\nvocab = 8009\n[data]\nbatch_sentences = 1001\n"}) {
+      for (const char* layout : layouts) {
+        std::vector<std::size_t> steps, values;
+        for (int ranks : {2, 32, 512}) {
+          const LoweredStep step = lower_training_step(parse_config(
+              fmt::format("[model]\npreset = \"{}\"\n{}max_source_length = 32\nmax_target_length = 32\n"
+                          "[mesh]\nshape = \"all:{}\"\nlayout = \"{}\"\n",
+                          preset, sizes, ranks, layout),
+              "test", {}));
+          steps.push_back(step.program.steps.size());
+          values.push_back(bind(step.program, ranks - 1).boxes.size());
+        }
+        EXPECT_EQ(steps, std::vector<std::size_t>(3, steps[0])) << preset << " " << layout << "\n" << sizes;
+        EXPECT_EQ(values, std::vector<std::size_t>(3, values[0])) << preset << " " << layout << "\n" << sizes;
+      }
+    }
+  }
+}
+
 TEST(LowerStep, IsTheProgramOfTheTrainer) {
   const TempFolder run;
   const Strings settings{"mesh.shape=rows:2;cols:2", "mesh.layout=batch:rows;heads:cols;d_ff:cols;vocab:cols",

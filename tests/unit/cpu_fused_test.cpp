@@ -253,6 +253,15 @@ TEST(CpuFused, ResultThatIsAnInputOrAConstant) {
   EXPECT_EQ(x.get(99), -before.get(99));
 }
 
+// The last instruction may write straight to one output, but not when another one wants its result too.
+TEST(CpuFused, OneResultForTwoOutputs) {
+  const ScalarCode code{1, {{Scalar::Neg, 0, -1, -1, 0, DType::F32}}, {1, 1}};
+  const Array x = random_array(type_of("n:96", DType::F32), 1);
+  const std::vector<Array> out = run_loop(code, {x}, {x.type, x.type});
+  EXPECT_EQ(out[0].get(95), -x.get(95));
+  EXPECT_TRUE(same_bits(out[0], out[1]));
+}
+
 // A long chain needs more registers than fit the cache in full blocks.
 TEST(CpuFused, ManyLiveRegisters) {
   ScalarCode code{1, {}, {}};

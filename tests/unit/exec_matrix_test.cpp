@@ -54,7 +54,8 @@ double spacing(DType type) {
 }
 
 std::string compare(const SampleCase& c, const Array& got, const Array& want, bool integers, double terms) {
-  if (c.op->random || !is_floating(want.type.dtype) || (c.op->exact && integers && c.op->scalar == nullptr))
+  const bool exact = c.op->exact && (c.op->random || (integers && c.op->scalar == nullptr));
+  if (exact || !is_floating(want.type.dtype))
     return same_bits(got, want) ? "" : "bits differ: " + difference(got, want, 0, 0);
   const double bound = 4 * std::max(c.op->ulps, 4 * std::sqrt(terms)) * spacing(want.type.dtype);
   return difference(got, want, bound, bound * 4);

@@ -2,6 +2,7 @@
 // before allocation, runs that do not allocate.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <fstream>
@@ -230,6 +231,29 @@ TEST(Session, ResidentMemoryGrowsByArenasAndVariablesOnly) {
   EXPECT_LE(compiled - before, arenas + session.store().bytes() + kSlack);
   for (int s = 0; s < 5; ++s) session.run(step, feeds);
   EXPECT_LE(resident_bytes() - compiled, kSlack);
+}
+
+long page_faults(int who) {
+  rusage usage{};
+  getrusage(who, &usage);
+  return usage.ru_minflt;
+}
+
+// A page lies in the memory of the processor that touches it first: the ranks do, each its slice, and not the
+// controller's thread.
+TEST(Session, VariablesAreTouchedFirstByTheirRanks) {
+  if (!testing::counts_allocations()) GTEST_SKIP() << "sanitizers touch memory themselves";
+  constexpr long kPages = (64 << 20) / 4096;
+  for (const char* layout : {"rows:a", ""}) {  // a shard each, or one shard that both share
+    Graph graph;
+    const Tensor w = graph.parameter("w", {{"rows", 4096}, {"cols", 4096}}, Initializer::zeros());
+    const Tensor half = graph.assign(w, w * 0.5);
+    Session session(graph, Mesh::parse("a:2"), Layout::parse(layout));
+    const long mine = page_faults(RUSAGE_THREAD), all = page_faults(RUSAGE_SELF);
+    session.compile({half});
+    EXPECT_LT(page_faults(RUSAGE_THREAD) - mine, kPages / 8);
+    EXPECT_GT(page_faults(RUSAGE_SELF) - all, kPages / 2);
+  }
 }
 
 TEST(Session, AStepAllocatesNothingLarge) {

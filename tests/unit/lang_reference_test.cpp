@@ -133,5 +133,21 @@ TEST(Reference, InitialValuesDependOnNameAndIndexOnly) {
   }
 }
 
+// From any start, over the borders of blocks and of 32 bits.
+TEST(Reference, RunsOfInitialValuesHaveTheSameBits) {
+  const RandomKey key = random_key(5, "mlp/w", 0);
+  for (const Initializer& init : {Initializer::zeros(), Initializer::constant(2.5), Initializer::normal(0.5),
+                                  Initializer::truncated_normal(0.1), Initializer::uniform(-3, -1)}) {
+    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{7}, (std::uint64_t{1} << 32) - 100}) {
+      for (const std::size_t n : {0, 1, 3, 64, 65, 700}) {
+        std::vector<double> run(n), single(n);
+        initial_values(init, key, first, run);
+        for (std::size_t i = 0; i < n; ++i) single[i] = initial_value(init, key, first + i);
+        EXPECT_EQ(run, single) << static_cast<int>(init.kind) << " " << first << " " << n;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -129,10 +129,13 @@ TEST(Attention, CausalSelfAttentionEqualsLoops) {
     Graph g;
     const Shape shape{{"batch", 1}, {"length", 4}, {"d_model", 5}};
     const Tensor x = g.input("x", shape, DType::F64);
-    const Tensor visible = nn::causal_mask(range(g, {"length", 4}), range(g, {"memory_length", 4}));
+    AttentionMask mask;
+    mask.causal = true;
+    mask.query_positions = range(g, {"length", 4});
+    mask.memory_positions = range(g, {"memory_length", 4});
     nn::AttentionOptions options = two_heads();
     options.fold_scale = fold;
-    const Tensor y = nn::self_attention(x, "att", {nn::mask_bias(visible, DType::F64)}, options);
+    const Tensor y = nn::self_attention(x, "att", mask, options);
     Evaluator eval;
     const Array in = filled(shape, 0.3), out = eval.run({y}, {{"x", in}})[0];
     const std::vector<double> expected = plain_attention(
@@ -161,9 +164,9 @@ TEST(Attention, AQueryThatSeesNothingGetsZerosAndFiniteGradients) {
   Graph g;
   const Shape shape{{"batch", 2}, {"length", 3}, {"d_model", 4}};
   const Tensor x = g.input("x", shape, DType::F64);
-  const Tensor tokens = g.input("ids", {{"batch", 2}, {"memory_length", 3}}, DType::I32);
-  const Tensor y =
-      nn::self_attention(x, "att", {nn::mask_bias(nn::padding_mask(tokens), DType::F64)}, two_heads());
+  AttentionMask mask;
+  mask.memory_ids = g.input("ids", {{"batch", 2}, {"memory_length", 3}}, DType::I32);
+  const Tensor y = nn::self_attention(x, "att", mask, two_heads());
   const Tensors grads = gradients({reduce_sum(square(y))}, {x, g.find("att/q"), g.find("att/v")});
   Evaluator eval;
   const auto feeds = std::map<std::string, Array>{
@@ -177,18 +180,48 @@ TEST(Attention, AQueryThatSeesNothingGetsZerosAndFiniteGradients) {
   }
 }
 
-TEST(Attention, Bf16KeepsLogitsInF32) {
+TEST(Attention, Bf16KeepsStatisticsAndParametersInF32) {
   Graph g;
   const Shape shape{{"length", 3}, {"d_model", 4}};
   nn::self_attention(g.input("x", shape, DType::BF16), "att", {}, two_heads());
-  bool softmax_seen = false;
-  for (const Node& node : g.nodes()) {
-    if (std::string(node.op->name) != "softmax") continue;
-    softmax_seen = true;
-    EXPECT_EQ(node.outputs[0].dtype, DType::F32);
-  }
-  EXPECT_TRUE(softmax_seen);
+  EXPECT_EQ(g.find("att/attention").dtype(), DType::BF16);
+  EXPECT_EQ(g.find("att/attention:1").dtype(), DType::F32);
   EXPECT_EQ(g.find("att/q").dtype(), DType::F32);
+}
+
+// The mask of the weights varies over all of queries x memory but what is shared.
+TEST(Attention, DropoutIsSharedAlongTheNamedDimensions) {
+  Graph g;
+  const Shape shape{{"batch", 2}, {"length", 3}, {"d_model", 4}};
+  nn::AttentionOptions options = two_heads();
+  options.dropout = 0.5;
+  options.dropout_shared = {"length"};
+  nn::self_attention(g.input("x", shape, DType::F32), "att", {}, options);
+  const Node& node = g.node(g.find("att/attention").node());
+  EXPECT_EQ(node.attrs.number("rate"), 0.5);
+  EXPECT_EQ(node.attrs.texts("noise"), (Strings{"batch", "heads", "memory_length"}));
+}
+
+// No tensor of a layer, forward or backward, has both lengths.
+TEST(Attention, NoTensorOfQueriesByMemoryExists) {
+  Graph g;
+  const Shape shape{{"batch", 2}, {"length", 3}, {"d_model", 4}};
+  const Tensor x = g.input("x", shape, DType::F32);
+  AttentionMask mask;
+  mask.causal = true;
+  mask.query_positions = range(g, {"length", 3});
+  mask.memory_positions = range(g, {"memory_length", 3});
+  const nn::RelativeOptions relative{8, 5, false};
+  mask.distance_bias =
+      nn::relative_bias(nn::relative_table(g, "bias", {"heads", 2}, relative, DType::F32), relative);
+  nn::AttentionOptions options = two_heads();
+  options.dropout = 0.1;
+  const Tensor y = nn::self_attention(x, "att", mask, options);
+  gradients({y}, {x, g.find("att/q"), g.find("att/k"), g.find("att/v"), g.find("bias")});
+  for (const Node& node : g.nodes()) {
+    for (const Type& type : node.outputs)
+      EXPECT_FALSE(type.shape.has("length") && type.shape.has("memory_length")) << node.name;
+  }
 }
 
 TEST(Positions, BucketsAreThoseOfT5) {
@@ -206,23 +239,19 @@ TEST(Positions, BucketsAreThoseOfT5) {
     EXPECT_EQ(nn::relative_bucket(distance, both), bucket) << distance;
 }
 
-TEST(Positions, RelativeBiasLooksUpTheBucketOfEachPair) {
+TEST(Positions, RelativeBiasLooksUpTheBucketOfEachDistance) {
   Graph g;
   const nn::RelativeOptions options{8, 5, true};
   const Tensor table = nn::relative_table(g, "bias", {"heads", 2}, options, DType::F64);
-  const Tensor bias =
-      nn::relative_bias(table, range(g, {"length", 4}), range(g, {"memory_length", 9}), options);
+  const Tensor bias = nn::relative_bias(table, options);
   Evaluator eval;
   const Array out = eval.run({bias})[0];
-  ASSERT_EQ(bias.shape()[2].name, "heads");
-  const bool length_first = bias.shape()[0].name == "length";
-  for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 9; ++j) {
-      for (int h = 0; h < 2; ++h) {
-        const int at = length_first ? (i * 9 + j) * 2 + h : (j * 4 + i) * 2 + h;
-        EXPECT_EQ(out.get(at), eval.variables.at("bias").get(h * 8 + nn::relative_bucket(j - i, options)))
-            << i << j;
-      }
+  ASSERT_EQ(bias.shape(), (Shape{{"distance", 11}, {"heads", 2}}));
+  for (int d = -5; d <= 5; ++d) {
+    for (int h = 0; h < 2; ++h) {
+      EXPECT_EQ(out.get((d + 5) * 2 + h),
+                eval.variables.at("bias").get(h * 8 + nn::relative_bucket(d, options)))
+          << d;
     }
   }
 }

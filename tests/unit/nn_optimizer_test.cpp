@@ -14,7 +14,7 @@ namespace {
 using nn_testing::Evaluator;
 using nn_testing::values_of;
 
-const Shape kShape{{"rows", 3}, {"cols", 4}};
+const Shape kWeights{{"rows", 3}, {"cols", 4}};
 
 // Gradient of step t: different in every element and step, one zero.
 std::vector<double> gradient_at(int t) {
@@ -31,8 +31,8 @@ struct OneParameter {
   Evaluator eval;
 
   explicit OneParameter(const OptimizerConfig& config, bool weighted = false, DType dtype = DType::F64) {
-    const Tensor w = graph.parameter("w", kShape, Initializer::normal(0.3), dtype);
-    const Tensor g = graph.input("g", kShape, DType::F64);
+    const Tensor w = graph.parameter("w", kWeights, Initializer::normal(0.3), dtype);
+    const Tensor g = graph.input("g", kWeights, DType::F64);
     UpdateInputs inputs{
         graph.input("learning_rate", {}, DType::F64), graph.input("step", {}, DType::I32), {}};
     if (weighted) inputs.weight = graph.input("weight", {}, DType::F64);
@@ -45,7 +45,7 @@ struct OneParameter {
     targets.push_back(updates.gradient_norm);
     targets.push_back(updates.finite);
     const std::vector<Array> out =
-        eval.run(targets, {{"g", Array({kShape, DType::F64}, g)},
+        eval.run(targets, {{"g", Array({kWeights, DType::F64}, g)},
                            {"learning_rate", Array({{}, DType::F64}, {rate})},
                            {"step", Array({{}, DType::I32}, {static_cast<double>(t)})},
                            {"weight", Array({{}, DType::F64}, {weight})}});

@@ -9,7 +9,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-const Dim kRow{"row", 2}, kVocab{"vocab", 3};
+const Dim kLine{"row", 2}, kVocab{"vocab", 3};
 
 bool all_finite(const Tensor& t) {
   for (double value : run(t)) {
@@ -42,7 +42,7 @@ TEST(Softmax, AlongTheOuterDimension) {
 TEST(Softmax, FullyMaskedRow) {
   for (DType type : {DType::F32, DType::BF16, DType::F64}) {
     Graph g;
-    const Tensor x = literal(g, {-kInf, -kInf, -kInf, 0, -kInf, 0}, {kRow, kVocab}, type);
+    const Tensor x = literal(g, {-kInf, -kInf, -kInf, 0, -kInf, 0}, {kLine, kVocab}, type);
     EXPECT_THAT(run(softmax(x, "vocab")), ElementsAre(0, 0, 0, 0.5, 0, 0.5));
     EXPECT_EQ(run(log_softmax(x, "vocab"))[0], -kInf);
     EXPECT_EQ(run(log_sum_exp(x, "vocab"))[0], -kInf);
@@ -53,7 +53,7 @@ TEST(Softmax, FullyMaskedRow) {
       EXPECT_TRUE(difference(run_expansion(call, input)[0], run_op(call, input)[0], 1e-2, 1e-6).empty())
           << name;
     }
-    const Tensor weights = literal(g, {1, 2, 3, 4, 5, 6}, {kRow, kVocab}, type);
+    const Tensor weights = literal(g, {1, 2, 3, 4, 5, 6}, {kLine, kVocab}, type);
     EXPECT_TRUE(all_finite(gradient(softmax(x, "vocab") * weights, x)));
     EXPECT_TRUE(all_finite(gradient(log_softmax(x, "vocab"), x)));
     EXPECT_TRUE(all_finite(gradient(log_sum_exp(x, "vocab"), x)));
@@ -71,7 +71,7 @@ TEST(Softmax, GradientSumsToZero) {
 TEST(Norm, LayerNorm) {
   Graph g;
   const Dim d{"d", 2};
-  const Tensor x = literal(g, {0, 4, 3, 3}, {kRow, d}), bias = literal(g, {0, 100}, {d});
+  const Tensor x = literal(g, {0, 4, 3, 3}, {kLine, d}), bias = literal(g, {0, 100}, {d});
   const Tensor gain = literal(g, {1, 10}, {d});
   // Row 0: mean 2, variance 4, epsilon 5: (-2, 2) / 3. Row 1: no deviation.
   EXPECT_THAT(run(layer_norm(x, gain, bias, "d", 5)), near({-2. / 3, 100 + 20. / 3, 0, 100}));
@@ -80,7 +80,7 @@ TEST(Norm, LayerNorm) {
 TEST(Norm, RmsNorm) {
   Graph g;
   const Dim d{"d", 2};
-  const Tensor x = literal(g, {3, 5, 0, 0}, {kRow, d}), gain = literal(g, {1, 10}, {d});
+  const Tensor x = literal(g, {3, 5, 0, 0}, {kLine, d}), gain = literal(g, {1, 10}, {d});
   // Row 0: mean square 17, epsilon 8.
   EXPECT_THAT(run(rms_norm(x, gain, "d", 8)), near({3. / 5, 50. / 5, 0, 0}));
 }
@@ -89,7 +89,7 @@ TEST(Norm, RmsNorm) {
 TEST(Norm, GradientsOfLayerNorm) {
   Graph g;
   const Dim d{"d", 3};
-  const Tensor x = literal(g, {1, 2, 6, -4, 0, 1}, {kRow, d});
+  const Tensor x = literal(g, {1, 2, 6, -4, 0, 1}, {kLine, d});
   const Tensor gain = literal(g, {1, 1, 1}, {d}), bias = literal(g, {0, 0, 0}, {d});
   const Tensor y = layer_norm(x, gain, bias, "d");
   EXPECT_THAT(run(gradient(y, x)), near({0, 0, 0, 0, 0, 0}));
@@ -123,10 +123,10 @@ class Loss : public ::testing::Test {
  protected:
   Graph g;
   // Softmax (1/4, 1/2, 1/4) and (1/8, 1/8, 3/4).
-  Tensor logits = literal(g, {0, std::log(2.0), 0, 0, 0, std::log(6.0)}, {kRow, kVocab});
+  Tensor logits = literal(g, {0, std::log(2.0), 0, 0, 0, std::log(6.0)}, {kLine, kVocab});
   double log_z0 = std::log(4.0), log_z1 = std::log(8.0);
 
-  Tensor targets(const Doubles& ids) { return literal(g, ids, {kRow}, DType::I32); }
+  Tensor targets(const Doubles& ids) { return literal(g, ids, {kLine}, DType::I32); }
 };
 
 TEST_F(Loss, ClassZeroIsAClass) {
@@ -150,29 +150,29 @@ TEST_F(Loss, TargetsOutsideCountForTheZLossOnly) {
 }
 
 TEST_F(Loss, GradientIsSoftmaxMinusTarget) {
-  const Tensor seed = literal(g, {1, 10}, {kRow});
+  const Tensor seed = literal(g, {1, 10}, {kLine});
   const Tensor loss = cross_entropy(logits, targets({1, 0}), "vocab");
   EXPECT_THAT(run(gradient(loss, logits, {seed})), near({.25, -.5, .25, -8.75, 1.25, 7.5}));
 }
 
 // Weights of zero: the loss and its gradient are zero, whatever the row holds.
 TEST_F(Loss, AllIgnored) {
-  const Tensor masked = literal(g, {-kInf, -kInf, -kInf, 1, -kInf, 2}, {kRow, kVocab});
-  const Tensor weights = literal(g, {0, 0}, {kRow});
+  const Tensor masked = literal(g, {-kInf, -kInf, -kInf, 1, -kInf, 2}, {kLine, kVocab});
+  const Tensor weights = literal(g, {0, 0}, {kLine});
   const Tensor loss = cross_entropy(masked, targets({1, 2}), "vocab", {.z_loss = 0.1}) * weights;
   EXPECT_THAT(run(loss), ElementsAre(0, 0));
   EXPECT_THAT(run(gradient(loss, masked)), Each(0));
 }
 
 TEST_F(Loss, MaskedRowHasNoLossAndNoGradient) {
-  const Tensor masked = literal(g, {-kInf, -kInf, -kInf, 0, -kInf, 0}, {kRow, kVocab});
+  const Tensor masked = literal(g, {-kInf, -kInf, -kInf, 0, -kInf, 0}, {kLine, kVocab});
   const Tensor loss = cross_entropy(masked, targets({1, 2}), "vocab");
   EXPECT_THAT(run(loss), near({0, std::log(2.0)}));
   EXPECT_THAT(run(gradient(loss, masked)), near({0, 0, 0, .5, 0, -.5}));
 }
 
 TEST_F(Loss, KernelsEqualExpansionsOnMaskedRows) {
-  const Type x{{kRow, kVocab}, DType::F32}, ids{{kRow}, DType::I32}, row{{kRow}, DType::F32};
+  const Type x{{kLine, kVocab}, DType::F32}, ids{{kLine}, DType::I32}, row{{kLine}, DType::F32};
   const Attrs attrs{{"dim", "vocab"}, {"label_smoothing", 0.0}, {"z_loss", 0.25}};
   Call forward{find_op("cross_entropy"), {x, ids}, {}, attrs, "loss"};
   forward.out = forward.op->infer(forward);

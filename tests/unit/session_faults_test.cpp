@@ -17,20 +17,20 @@ using ::testing::HasSubstr;
 using testing::Mlp;
 using ::testing::StartsWith;
 
-struct Outcome {
+struct FaultyRun {
   std::string message;
   ExitCode code = ExitCode::Done;
   double seconds = 0;
   bool torn = false, usable = true;
 };
 
-Outcome run_with(const Mlp& model, double deadline, const StepHook& hook) {
+FaultyRun run_faulty(const Mlp& model, double deadline, const StepHook& hook) {
   SessionOptions options;
   options.deadline_seconds = deadline;
   Session session(model.graph, Mesh::parse("a:2;b:2"), Layout::parse("batch:a;hidden:b"), options);
   const int step = session.compile(model.step());
   SessionHooks::set_step_hook(session, hook);
-  Outcome outcome;
+  FaultyRun outcome;
   const auto begin = std::chrono::steady_clock::now();
   try {
     session.run(step, model.feeds());
@@ -68,7 +68,7 @@ TEST_F(SessionFaults, ThrowAtEachCollectiveOnEachRank) {
   ASSERT_GE(starts_.size(), 3u);
   for (int rank = 0; rank < 4; ++rank) {
     for (int at : starts_) {
-      const Outcome outcome = run_with(model_, 20, [rank, at](int r, int s) -> bool {
+      const FaultyRun outcome = run_faulty(model_, 20, [rank, at](int r, int s) -> bool {
         if (r == rank && s == at) throw UserError("the disk is full");
         return true;
       });
@@ -83,7 +83,8 @@ TEST_F(SessionFaults, ThrowAtEachCollectiveOnEachRank) {
 TEST_F(SessionFaults, EarlyReturnAtEachCollectiveOnEachRank) {
   for (int rank = 0; rank < 4; ++rank) {
     for (int at : starts_) {
-      const Outcome outcome = run_with(model_, 20, [rank, at](int r, int s) { return r != rank || s != at; });
+      const FaultyRun outcome =
+          run_faulty(model_, 20, [rank, at](int r, int s) { return r != rank || s != at; });
       EXPECT_THAT(outcome.message, StartsWith("rank " + std::to_string(rank) + " left the program before "));
       EXPECT_EQ(outcome.code, ExitCode::NoProgress);
       EXPECT_LT(outcome.seconds, 3);
@@ -98,7 +99,7 @@ TEST_F(SessionFaults, EndlessLoopAtEachCollectiveOnEachRank) {
     for (int at : starts_) {
       auto release = std::make_shared<std::atomic<bool>>(false),
            released = std::make_shared<std::atomic<bool>>(false);
-      const Outcome outcome = run_with(model_, 0.4, [rank, at, release, released](int r, int s) {
+      const FaultyRun outcome = run_faulty(model_, 0.4, [rank, at, release, released](int r, int s) {
         if (r != rank || s != at) return true;
         while (!release->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         released->store(true);
@@ -117,7 +118,7 @@ TEST_F(SessionFaults, EndlessLoopAtEachCollectiveOnEachRank) {
 TEST_F(SessionFaults, AFaultAfterTheFirstUpdateTearsTheStore) {
   const std::vector<int> assigns = steps_of(model_, Step::Kind::Assign);
   auto throw_at = [&](int at) {
-    return run_with(model_, 20, [at](int r, int s) -> bool {
+    return run_faulty(model_, 20, [at](int r, int s) -> bool {
       if (r == 1 && s == at) throw UserError("stop");
       return true;
     });
@@ -129,7 +130,7 @@ TEST_F(SessionFaults, AFaultAfterTheFirstUpdateTearsTheStore) {
 TEST_F(SessionFaults, ARankThatHangsAfterTheLastCollectiveIsNamed) {
   const std::vector<int> waits = steps_of(model_, Step::Kind::Wait);
   auto release = std::make_shared<std::atomic<bool>>(false);
-  const Outcome outcome = run_with(model_, 0.4, [release, last = waits.back() + 1](int r, int s) {
+  const FaultyRun outcome = run_faulty(model_, 0.4, [release, last = waits.back() + 1](int r, int s) {
     while (r == 2 && s == last && !release->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
   });

@@ -62,6 +62,7 @@ struct TokenizerCommand {
 struct Bench {
   Common common;
   std::int64_t steps = 20;
+  bool json = false;
   std::vector<std::string> without;  // passes, or "all"
 };
 

@@ -119,6 +119,7 @@ void add_measuring(CLI::App& app, Commands& c) {
       ->add_option("--without", c.bench.without,
                    "what a pass brings: steps with and without it, in turns; repeat, or all for each in turn")
       ->allow_extra_args(false);
+  bench->add_flag("--json", c.bench.json, "print JSON");
   bench->callback([&c] { c.result = command::bench(c.bench); });
 
   CLI::App* profile = app.add_subcommand(

@@ -54,10 +54,12 @@ int bench(const Bench& options) {
       if (name == "all") without.emplace_back(pass.name);
   }
   if (!without.empty()) {
-    fmt::print("{}\n", to_string(bench_without(options.common.config(), without, bench_options)));
+    const std::vector<PassReport> reports = bench_without(options.common.config(), without, bench_options);
+    fmt::print("{}\n", options.json ? to_json(reports) : to_string(reports));
     return 0;
   }
-  fmt::print("{}\n", to_string(tessera::bench(options.common.config(), bench_options)));
+  const BenchReport report = tessera::bench(options.common.config(), bench_options);
+  fmt::print("{}\n", options.json ? to_json(report) : to_string(report));
   return 0;
 }
 

@@ -72,6 +72,7 @@ std::int64_t size_of(const ContractionDims& dims) {
 Contraction plan_contraction(const Type& a, const Type& b, const Type& c) {
   Contraction plan;
   plan.dtype = a.dtype;
+  plan.result = c.dtype;
   const Strided in_a(a), in_b(b), out(c);
   const auto strides = [&](const Dim& dim) {
     return ContractionDim{dim.size, in_a.of(dim.name), in_b.of(dim.name), out.of(dim.name)};

@@ -23,7 +23,9 @@ std::int64_t size_of(const ContractionDims& dims);
 // c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. A dimension that one input has alone and
 // that is summed counts to k with stride 0 in the other one.
 struct Contraction {
-  DType dtype = DType::F32;
+  DType dtype = DType::F32;   // of a and b
+  DType result = DType::F32;  // of c: the same, or F32 for BF16
+  bool accumulate = false;    // c += the product; not for a BF16 result
   ContractionDims batch, m, n, k;
   bool swapped = false;  // a is the second input, so that the output's last dimension belongs to n
 };

@@ -23,6 +23,27 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(float));
 
+// The first element that equals the row's maximum, or that is NaN; 0 in a row of -inf.
+template <class D, class T>
+std::int64_t first_largest(D d, const T* x, float max, std::int64_t n) {
+  const auto level = hn::Set(d, max);
+  std::int64_t found = n, first_nan = n;
+  for (std::int64_t i = 0; i < n && first_nan == n; i += kLanes) {
+    const auto v = read(d, x, i, n, -INFINITY);
+    const auto is_nan = hn::IsNaN(v);
+    if (found == n && !hn::AllFalse(d, hn::Eq(v, level))) {
+      found = i;
+      while (found < n && widened<float>(x[found]) != max) ++found;
+    }
+    if (!hn::AllFalse(d, is_nan)) {
+      first_nan = i;
+      while (!std::isnan(widened<float>(x[first_nan]))) ++first_nan;
+    }
+  }
+  if (first_nan < n) return first_nan;
+  return found < n ? found : 0;
+}
+
 template <class T>
 void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
              std::int64_t end) {
@@ -47,17 +68,18 @@ void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::in
     if (plan.z_loss > 0) loss += plan.z_loss * log_z * log_z;
     rows.loss[r] = log_z == -INFINITY ? 0 : static_cast<float>(loss);
     rows.log_z_out[r] = log_z;
+    if (rows.best != nullptr) rows.best[r] = static_cast<std::int32_t>(first_largest(d, x, max, n));
   }
 }
 
-template <class T>
+template <class T, class G>
 void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
               std::int64_t end) {
   const hn::ScalableTag<float> d;
   const std::int64_t n = plan.length;
   for (std::int64_t r = begin; r < end; ++r) {
     const T* x = static_cast<const T*>(rows.logits) + r * n;
-    T* dx = static_cast<T*>(rows.gradient) + r * n;
+    G* dx = static_cast<G*>(rows.gradient) + r * n;
     const double log_z = rows.log_z[r], dloss = rows.dloss[r];
     const std::int64_t target = rows.targets[r];
     const bool live = rows.log_z[r] != -INFINITY, valid = live && target >= 0 && target < plan.classes;
@@ -76,7 +98,7 @@ void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::i
     }
     if (hit >= 0 && hit < n) {
       const double p = std::exp(static_cast<double>(at_target) - log_z);
-      dx[hit] = narrowed<T>(static_cast<float>(slope * p - off - dloss * plan.on));
+      dx[hit] = narrowed<G>(static_cast<float>(slope * p - off - dloss * plan.on));
     }
   }
 }
@@ -85,11 +107,10 @@ void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::i
 
 void cross_entropy_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
                         std::int64_t end) {
-  if (plan.dtype == DType::F32) {
-    (rows.gradient ? backward<float> : forward<float>)(plan, rows, begin, end);
-  } else {
-    (rows.gradient ? backward<bf16> : forward<bf16>)(plan, rows, begin, end);
-  }
+  const bool single = plan.dtype == DType::F32;
+  if (rows.gradient == nullptr) return (single ? forward<float> : forward<bf16>)(plan, rows, begin, end);
+  if (!single) return backward<bf16, bf16>(plan, rows, begin, end);
+  (plan.gradient == DType::F32 ? backward<float, float> : backward<float, bf16>)(plan, rows, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -100,6 +121,11 @@ HWY_AFTER_NAMESPACE();
 namespace tessera {
 
 HWY_EXPORT(cross_entropy_rows);
+
+void cross_entropy_over(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
+                        std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(plan, rows, begin, end);
+}
 
 namespace {
 
@@ -112,7 +138,7 @@ bool supports(const KernelSite& site) {
 CrossEntropyPlan plan_of(const KernelSite& site) {
   const std::string& dim = site.call.attrs.text("dim");
   CrossEntropyPlan plan;
-  plan.dtype = site.in[0].dtype;
+  plan.dtype = plan.gradient = site.in[0].dtype;
   plan.length = site.in[0].shape.size(dim);
   plan.classes = site.call.in[0].shape.size(dim);
   const double smoothing = site.call.attrs.number("label_smoothing");
@@ -129,9 +155,8 @@ PreparedKernel prepare_forward(const KernelSite& site) {
     rows.targets = c.in[1].as<std::int32_t>();
     rows.loss = c.out[0].as<float>();
     rows.log_z_out = c.out[1].as<float>();
-    over_rows(c.in[1].elements(), threads, [&](std::int64_t begin, std::int64_t end, int) {
-      HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(plan, rows, begin, end);
-    });
+    over_rows(c.in[1].elements(), threads,
+              [&](std::int64_t begin, std::int64_t end, int) { cross_entropy_over(plan, rows, begin, end); });
   };
 }
 
@@ -144,9 +169,8 @@ PreparedKernel prepare_backward(const KernelSite& site) {
     rows.dloss = c.in[3].as<float>();
     rows.gradient = c.out[0].data;
     rows.start = c.in[0].start.back();
-    over_rows(c.in[1].elements(), threads, [&](std::int64_t begin, std::int64_t end, int) {
-      HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(plan, rows, begin, end);
-    });
+    over_rows(c.in[1].elements(), threads,
+              [&](std::int64_t begin, std::int64_t end, int) { cross_entropy_over(plan, rows, begin, end); });
   };
 }
 

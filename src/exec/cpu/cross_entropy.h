@@ -8,7 +8,8 @@
 namespace tessera {
 
 struct CrossEntropyPlan {
-  DType dtype = DType::F32;
+  DType dtype = DType::F32;              // of the logits
+  DType gradient = DType::F32;           // of their gradient: the same, or BF16 for F32 logits
   std::int64_t length = 0, classes = 0;  // of a local row; over all shards
   double on = 1, off = 0;                // weight of the target beyond the others', and of every class
   double z_loss = 0;
@@ -20,8 +21,13 @@ struct CrossEntropyRows {
   const std::int32_t* targets = nullptr;
   const float *log_z = nullptr, *dloss = nullptr;
   float *loss = nullptr, *log_z_out = nullptr;
+  std::int32_t* best = nullptr;  // forward, if wanted: the first largest logit; a NaN is the largest
   void* gradient = nullptr;
   std::int64_t start = 0;  // global index of the first local class
 };
+
+// Rows [begin, end), forward or backward.
+void cross_entropy_over(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
+                        std::int64_t end);
 
 }  // namespace tessera

@@ -79,6 +79,10 @@ ContractionDim last_of(const ContractionDims& dims) {
   return dims.empty() ? ContractionDim{1, 1, 1, 1} : dims.back();
 }
 
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
 bool unit(std::int64_t x, std::int64_t y) {
   return x == 1 || y == 1;
 }
@@ -105,9 +109,14 @@ bool describe(const Contraction& contraction, Operand& a, Operand& b, Operand& c
 }
 
 dnnl::matmul::primitive_desc primitive_for(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                                           const dnnl::memory::desc& c) {
+                                           const dnnl::memory::desc& c, bool accumulate) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum();
+    attributes.set_post_ops(sum);
+  }
 #if DNNL_VERSION_MAJOR >= 3
   return {engine(), a, b, c, attributes};
 #else
@@ -129,13 +138,14 @@ struct DnnlProduct::Impl {
   std::int64_t scratch_bytes = 0;
 
   // False when there is no implementation that needs no copy.
-  bool add(const Part& part, DType dtype, Form form) {
+  bool add(const Part& part, Form form) {
     Operand a, b, c;
-    if (!describe(part.contraction, a, b, c)) return false;
-    const auto type = dtype == DType::BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+    const Contraction& whole = part.contraction;
+    if (!describe(whole, a, b, c)) return false;
+    const auto type = type_of(whole.dtype), result = type_of(whole.result);
     const auto weights =
         form == Form::Plain ? b.desc(type) : dnnl::memory::desc(b.dims, type, dnnl::memory::format_tag::any);
-    const auto plan = primitive_for(a.desc(type), weights, c.desc(type));
+    const auto plan = primitive_for(a.desc(type), weights, c.desc(result), whole.accumulate);
     if (std::string_view(plan.impl_info_str()).starts_with("ref")) return false;
     Piece piece;
     piece.primitive = dnnl::matmul(plan);
@@ -147,8 +157,9 @@ struct DnnlProduct::Impl {
                        {DNNL_ARG_WEIGHTS, piece.b},
                        {DNNL_ARG_DST, piece.c},
                        {DNNL_ARG_SCRATCHPAD, piece.scratch}};
-    const auto width = static_cast<std::int64_t>(tessera::size_of(dtype));
-    piece.a_at = part.a * width, piece.b_at = part.b * width, piece.c_at = part.c * width;
+    const auto width = static_cast<std::int64_t>(tessera::size_of(whole.dtype));
+    piece.a_at = part.a * width, piece.b_at = part.b * width;
+    piece.c_at = part.c * static_cast<std::int64_t>(tessera::size_of(whole.result));
     piece.scratch_at = scratch_bytes;
     scratch_bytes += (static_cast<std::int64_t>(plan.scratchpad_desc().get_size()) + 63) / 64 * 64;
     pieces.push_back(std::move(piece));
@@ -179,7 +190,7 @@ std::unique_ptr<DnnlProduct> DnnlProduct::make(const Contraction& contraction, i
   try {
     auto impl = std::make_unique<Impl>();
     for (const Part& part : split(contraction, threads, form == Form::Packed))
-      if (!impl->add(part, contraction.dtype, form)) return nullptr;
+      if (!impl->add(part, form)) return nullptr;
     if (impl->scratch_bytes > scratch_limit) return nullptr;
     return std::unique_ptr<DnnlProduct>(new DnnlProduct(std::move(impl)));
   } catch (const dnnl::error&) {

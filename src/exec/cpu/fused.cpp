@@ -1,6 +1,5 @@
-// Plans and runs a fused loop: scalar code becomes a list of block instructions over registers in the
-// first-level cache, and the loop nest becomes a list of pieces, each a run of consecutive elements of the
-// output.
+// Plans and runs a fused loop: registers get places in the first-level cache, and the loop nest becomes a
+// list of pieces, each a run of consecutive elements of the output.
 #include "exec/cpu/fused.h"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "base/check.h"
 #include "exec/cpu/fused_code.h"
+#include "exec/cpu/fused_program.h"
 #include "exec/team.h"
 
 namespace tessera {
@@ -23,135 +23,6 @@ constexpr std::size_t kGroupBytes = kLaneGroup * 8;
 constexpr std::size_t kMaxInputs = 64;
 constexpr std::int64_t kShortRow = 192;            // shorter rows are put together into one piece
 constexpr std::int64_t kWorthThreads = 32 * 1024;  // elements
-
-// Where a register lives. A uniform one has equal elements and is computed once per run.
-struct Register {
-  Lane lane = Lane::F32;
-  bool uniform = false;
-  int slot = -1;   // scratch slot of a uniform register, or of a block
-  int input = -1;  // its values may be read straight from this input's memory
-};
-
-struct Instr {
-  BlockInstruction run = nullptr;
-  int result = -1;
-  std::array<int, 3> operand = {-1, -1, -1};
-};
-
-// --- scalar code to block instructions
-// -----------------------------------------------------------------------------------
-
-class Compiler {
- public:
-  Compiler(const ScalarCode& source, const std::vector<DType>& in, const std::vector<DType>& out,
-           const std::vector<bool>& uniform_input) {
-    for (std::size_t i = 0; i < in.size(); ++i) {
-      Register reg{lane_of(in[i]), uniform_input[i], -1, static_cast<int>(i)};
-      names_.push_back(add(reg));
-    }
-    for (const Instruction& instruction : source.code) names_.push_back(emit(instruction));
-    for (std::size_t o = 0; o < out.size(); ++o) {
-      const int reg = names_[static_cast<std::size_t>(source.results[o])];
-      results.push_back(lane(reg) == lane_of(out[o]) ? reg : cast(reg, out[o]));
-    }
-  }
-
-  std::vector<Register> registers;
-  std::vector<Instr> code;
-  std::vector<int> results;
-  std::vector<std::pair<int, double>> constants;  // register, value
-
- private:
-  int add(const Register& reg) {
-    registers.push_back(reg);
-    return static_cast<int>(registers.size()) - 1;
-  }
-  Lane lane(int reg) const { return registers[static_cast<std::size_t>(reg)].lane; }
-  bool uniform(int reg) const { return reg < 0 || registers[static_cast<std::size_t>(reg)].uniform; }
-
-  int push(BlockInstruction run, Lane result, std::array<int, 3> operand) {
-    const bool same = uniform(operand[0]) && uniform(operand[1]) && uniform(operand[2]);
-    const int reg = add({result, same, -1, -1});
-    code.push_back({run, reg, operand});
-    return reg;
-  }
-  int cast(int reg, DType type) { return push(block_cast(lane(reg), type), lane_of(type), {reg, -1, -1}); }
-  int as(Lane wanted, int reg) {
-    if (reg < 0 || lane(reg) == wanted) return reg;
-    return cast(reg, wanted == Lane::F32 ? DType::F32 : wanted == Lane::F64 ? DType::F64 : DType::Bool);
-  }
-
-  int emit(const Instruction& i) {
-    const auto name = [&](int r) { return r < 0 ? -1 : names_[static_cast<std::size_t>(r)]; };
-    int a = name(i.a), b = name(i.b), c = name(i.c);
-    if (i.op == Scalar::Const) {
-      const int reg = add({lane_of(i.type), true, -1, -1});
-      constants.emplace_back(reg, i.value);
-      return reg;
-    }
-    if (i.op == Scalar::Cast) return cast(a, i.type);
-    Lane operands = lane(a), result = lane_of(i.type);
-    if (i.op == Scalar::Select) {
-      a = as(Lane::I32, a);
-      operands = result;
-      b = as(result, b), c = as(result, c);
-    } else if (i.op == Scalar::Not || i.op == Scalar::And || i.op == Scalar::Or) {
-      operands = Lane::I32;
-      a = as(Lane::I32, a), b = as(Lane::I32, b);
-    }
-    const bool compares = i.op == Scalar::Less || i.op == Scalar::LessEqual || i.op == Scalar::Equal ||
-                          i.op == Scalar::NotEqual;
-    TESSERA_ASSERT(b < 0 || i.op == Scalar::Select || lane(b) == operands, "scalar code mixes element types");
-    const BlockInstruction run = block_instruction(i.op, operands);
-    TESSERA_ASSERT(run != nullptr, "no instruction {} on lanes {}", static_cast<int>(i.op),
-                   static_cast<int>(operands));
-    return push(run, compares ? Lane::I32 : operands, {a, b, c});
-  }
-
-  std::vector<int> names_;  // register of the scalar code -> register here
-};
-
-// Gives slots to the registers: uniform ones keep theirs, the others share by lifetime. Returns the number of
-// blocks.
-int assign_slots(Compiler& program) {
-  std::vector<int> last(program.registers.size(), -1);
-  for (std::size_t i = 0; i < program.code.size(); ++i) {
-    for (int r : program.code[i].operand) {
-      if (r >= 0) last[static_cast<std::size_t>(r)] = static_cast<int>(i);
-    }
-  }
-  for (int r : program.results) last[static_cast<std::size_t>(r)] = static_cast<int>(program.code.size());
-  int blocks = 0, uniforms = 0;
-  std::vector<int> free;
-  const auto take = [&](Register& reg) {
-    if (reg.uniform) {
-      reg.slot = uniforms++;
-    } else if (free.empty()) {
-      reg.slot = blocks++;
-    } else {
-      reg.slot = free.back();
-      free.pop_back();
-    }
-  };
-  for (Register& reg : program.registers) {
-    if (reg.input >= 0 || reg.uniform) take(reg);
-  }
-  for (std::size_t i = 0; i < program.code.size(); ++i) {
-    Register& result = program.registers[static_cast<std::size_t>(program.code[i].result)];
-    if (!result.uniform) take(result);
-    // Registers read for the last time here become free; a register that nobody reads does so at once.
-    for (std::size_t r = 0; r < last.size(); ++r) {
-      const Register& reg = program.registers[r];
-      const bool dead_result = static_cast<int>(r) == program.code[i].result && last[r] < 0;
-      if (!reg.uniform && reg.slot >= 0 && (last[r] == static_cast<int>(i) || dead_result))
-        free.push_back(reg.slot);
-    }
-  }
-  return blocks;
-}
-
-// --- the loop nest
-// -------------------------------------------------------------------------------------------------------
 
 struct Loop {
   std::int64_t extent = 1;
@@ -184,15 +55,16 @@ std::vector<Loop> collapse(const FusedSpec& spec) {
 // reads a few kilobytes at a time, too little for the hardware to see the streams.
 class Prefetch {
  public:
-  explicit Prefetch(std::size_t turns) : turns_(std::max<std::size_t>(turns, 1)) {}
+  explicit Prefetch(std::size_t turns) : turns_(turns) {}
 
   void add(const void* block, std::size_t bytes) {
-    if (turns_ == 1) return;  // one instruction after another on the same streams
+    if (turns_ <= 1) return;  // one instruction after another on the same streams
     next_[count_++] = static_cast<const char*>(block) + bytes;
     bytes_ = bytes;
+    turn_ = (bytes / turns_ / kLine + 1) * kLine;
   }
   void some() {
-    const std::size_t end = std::min(bytes_, done_ + (bytes_ / turns_ / kLine + 1) * kLine);
+    const std::size_t end = std::min(bytes_, done_ + turn_);
     for (; done_ < end; done_ += kLine) {
       for (std::size_t i = 0; i < count_; ++i) __builtin_prefetch(next_[i] + done_);
     }
@@ -201,8 +73,52 @@ class Prefetch {
  private:
   static constexpr std::size_t kLine = 64;
   std::array<const char*, kMaxInputs> next_;
-  std::size_t turns_, count_ = 0, bytes_ = 0, done_ = 0;
+  std::size_t turns_, turn_ = 0, count_ = 0, bytes_ = 0, done_ = 0;
 };
+
+// What a run needs to know, worked out once and kept close together: a loop over few elements costs little
+// more than the memory that describes it. `at` is an offset in the scratch memory.
+struct Operand {
+  std::int16_t input = -1;  // its block, wherever load_input found it
+  bool uniform = false;
+  std::uint32_t at = 0;
+};
+struct Code {
+  BlockInstruction run = nullptr;
+  std::uint32_t result_at = 0;
+  std::uint32_t operands = 0;
+  std::array<Operand, 3> operand;
+};
+struct Stream {
+  DType type = DType::F32;
+  bool dense = false;                  // row r begins at r * length
+  bool as_lane = false;                // memory holds what a register holds
+  std::uint8_t element = 4, wide = 4;  // bytes in memory and in a register
+  std::int64_t step = 1;               // along a row
+};
+struct Input : Stream {
+  bool uniform = false;
+  std::uint32_t at = 0;
+};
+struct Output : Stream {
+  Operand from;
+  bool direct = false;  // the last instruction may write it itself
+};
+struct Constant {
+  Lane lane = Lane::F32;
+  std::uint32_t at = 0;
+  double value = 0;
+};
+
+DType type_of(Lane lane) {
+  return lane == Lane::F32 ? DType::F32 : lane == Lane::F64 ? DType::F64 : DType::I32;
+}
+
+// A register as an instruction finds it; `at` has the places of all registers.
+Operand operand_of(const FusedProgram& program, std::size_t reg, const std::vector<std::uint32_t>& at) {
+  const FusedRegister& r = program.registers[reg];
+  return {static_cast<std::int16_t>(r.uniform ? -1 : r.input), r.uniform, at[reg]};
+}
 
 }  // namespace
 
@@ -219,72 +135,56 @@ struct FusedLoop::Impl {
     std::size_t n = 0;
   };
 
-  std::byte* slot(std::byte* scratch, const Register& reg) const {
-    return reg.uniform ? scratch + static_cast<std::size_t>(reg.slot) * kGroupBytes
-                       : scratch + block_at_ + static_cast<std::size_t>(reg.slot) * block_ * block_element_;
-  }
+  void cut_rows();
+  std::vector<bool> uniform_inputs(std::size_t inputs) const;
+  Stream stream(std::size_t operand, DType type) const;
+  void place(FusedProgram& program, const FusedSpec& spec);
+  void place_outputs(const FusedProgram& program, const FusedSpec& spec,
+                     const std::vector<std::uint32_t>& at);
   void run_uniform(void* const* in, std::byte* scratch) const;
   void run_piece(const Piece& piece, void* const* in, void* const* out, std::byte* scratch) const;
-  void execute(const Instr& instr, std::byte* scratch, const BlockOperand* inputs, void* result,
-               std::size_t n) const;
+  static void execute(const Code& code, std::byte* scratch, const BlockOperand* inputs, void* result,
+                      std::size_t n);
   BlockOperand load_input(std::size_t i, const Piece& piece, void* const* in, std::byte* scratch,
                           std::size_t padded) const;
   void store_output(std::size_t o, const Piece& piece, void* const* out, const std::byte* from) const;
-  std::int64_t offset(std::size_t operand, std::int64_t row) const;
+  std::byte* output_at(std::size_t o, const Piece& piece, void* const* out) const;
+  std::int64_t offset(const Stream& stream, std::size_t operand, std::int64_t row) const;
   Piece piece(std::int64_t index) const;
 
-  std::vector<DType> in_types_, out_types_;
-  std::vector<Register> registers_;
-  std::vector<Instr> uniform_code_, code_;
-  std::vector<int> results_;
-  std::vector<std::pair<int, double>> constants_;
-  std::vector<Loop> loops_;  // the last one is the row
-  std::vector<bool> dense_;  // per operand: row r begins at r * length
+  std::vector<Input> inputs_;
+  std::vector<Code> code_;
+  std::vector<Output> outputs_;
   std::int64_t rows_ = 1, length_ = 1, pieces_per_row_ = 1, rows_per_piece_ = 1, pieces_ = 1;
-  std::size_t block_ = 0, block_at_ = 0, block_element_ = 4;
-  int direct_output_ = -1;  // the output that the last instruction may write itself
+  std::size_t block_ = 0;
   int threads_ = 1;
+  bool uniforms_ = false, direct_ = false;
+  std::vector<Code> uniform_code_;
+  std::vector<Constant> constants_;
+  std::vector<Loop> loops_;  // the last one is the row
 };
 
-FusedLoop::Impl::Impl(const FusedSpec& spec)
-    : in_types_(spec.in_types), out_types_(spec.out_types), loops_(collapse(spec)), threads_(spec.threads) {
-  const std::size_t inputs = in_types_.size(), operands = inputs + out_types_.size();
+FusedLoop::Impl::Impl(const FusedSpec& spec) : threads_(spec.threads), loops_(collapse(spec)) {
+  const std::size_t inputs = spec.in_types.size();
   TESSERA_ASSERT(inputs <= kMaxInputs, "fused loop of {} inputs", inputs);
+  length_ = loops_.back().extent;
+  for (std::size_t l = 0; l + 1 < loops_.size(); ++l) rows_ *= loops_[l].extent;
+  FusedProgram program(spec.code, spec.in_types, spec.out_types, uniform_inputs(inputs));
+  place(program, spec);
+  cut_rows();
+}
+
+// An input of equal elements.
+std::vector<bool> FusedLoop::Impl::uniform_inputs(std::size_t inputs) const {
   std::vector<bool> uniform(inputs);
   for (std::size_t i = 0; i < inputs; ++i) {
     uniform[i] =
         std::all_of(loops_.begin(), loops_.end(), [&](const Loop& loop) { return loop.stride[i] == 0; });
   }
-  length_ = loops_.back().extent;
-  for (std::size_t l = 0; l + 1 < loops_.size(); ++l) rows_ *= loops_[l].extent;
-  for (std::size_t i = 0; i < operands; ++i) {
-    bool dense = length_ == 1 || loops_.back().stride[i] == 1;
-    std::int64_t step = length_;
-    for (std::size_t l = loops_.size() - 1; l-- > 0; step *= loops_[l].extent)
-      dense = dense && loops_[l].stride[i] == step;
-    dense_.push_back(dense);
-  }
+  return uniform;
+}
 
-  Compiler program(spec.code, in_types_, out_types_, uniform);
-  const int blocks = assign_slots(program);
-  registers_ = std::move(program.registers);
-  results_ = std::move(program.results);
-  constants_ = std::move(program.constants);
-  std::size_t uniforms = 0;
-  for (const Register& reg : registers_) {
-    if (reg.uniform) ++uniforms;
-    if (!reg.uniform) block_element_ = std::max(block_element_, bytes_of(reg.lane));
-  }
-  for (const Instr& instr : program.code) {
-    (registers_[static_cast<std::size_t>(instr.result)].uniform ? uniform_code_ : code_).push_back(instr);
-  }
-  block_at_ = uniforms * kGroupBytes;
-  TESSERA_ASSERT(block_at_ <= kUniformBytes, "fused loop of {} constants", uniforms);
-  block_ =
-      std::min(kMaxBlock, kBlockBytes / (block_element_ * static_cast<std::size_t>(std::max(blocks, 1))) /
-                              kLaneGroup * kLaneGroup);
-  TESSERA_ASSERT(block_ > 0, "fused loop of {} registers", blocks);
-
+void FusedLoop::Impl::cut_rows() {
   const auto block = static_cast<std::int64_t>(block_);
   if (length_ < kShortRow && length_ <= block) {
     rows_per_piece_ = block / length_;
@@ -293,17 +193,81 @@ FusedLoop::Impl::Impl(const FusedSpec& spec)
     pieces_per_row_ = (length_ + block - 1) / block;
     pieces_ = rows_ * pieces_per_row_;
   }
-  // Not when a result is an input as it stands: it may share the memory of the output.
-  const bool copies = std::any_of(results_.begin(), results_.end(),
-                                  [&](int r) { return registers_[static_cast<std::size_t>(r)].input >= 0; });
-  for (std::size_t o = 0; o < out_types_.size() && !code_.empty() && !copies; ++o) {
-    const bool plain = out_types_[o] != DType::BF16 && out_types_[o] != DType::Bool;
-    if (plain && results_[o] == code_.back().result) direct_output_ = static_cast<int>(o);
-  }
 }
 
-std::int64_t FusedLoop::Impl::offset(std::size_t operand, std::int64_t row) const {
-  if (dense_[operand]) return row * length_;
+Stream FusedLoop::Impl::stream(std::size_t operand, DType type) const {
+  Stream s;
+  s.type = type;
+  s.element = static_cast<std::uint8_t>(size_of(type));
+  s.wide = static_cast<std::uint8_t>(bytes_of(lane_of(type)));
+  s.as_lane = s.element == s.wide;
+  s.step = length_ == 1 ? 1 : loops_.back().stride[operand];
+  s.dense = s.step == 1;
+  std::int64_t step = length_;
+  for (std::size_t l = loops_.size() - 1; l-- > 0; step *= loops_[l].extent)
+    s.dense = s.dense && loops_[l].stride[operand] == step;
+  return s;
+}
+
+// Gives registers their places in the scratch memory and writes down what run() does.
+void FusedLoop::Impl::place(FusedProgram& program, const FusedSpec& spec) {
+  const int blocks = program.assign_slots();
+  std::size_t uniforms = 0, widest = 4;
+  for (const FusedRegister& reg : program.registers) {
+    if (reg.uniform) ++uniforms;
+    if (!reg.uniform) widest = std::max(widest, bytes_of(reg.lane));
+  }
+  const std::size_t block_at = uniforms * kGroupBytes;
+  TESSERA_ASSERT(block_at <= kUniformBytes, "fused loop of {} constants", uniforms);
+  block_ = std::min(kMaxBlock, kBlockBytes / (widest * static_cast<std::size_t>(std::max(blocks, 1))) /
+                                   kLaneGroup * kLaneGroup);
+  TESSERA_ASSERT(block_ > 0, "fused loop of {} registers", blocks);
+  std::vector<std::uint32_t> at;
+  for (const FusedRegister& reg : program.registers) {
+    const auto slot = static_cast<std::size_t>(reg.slot);
+    at.push_back(
+        static_cast<std::uint32_t>(reg.uniform ? slot * kGroupBytes : block_at + slot * block_ * widest));
+  }
+  uniforms_ = uniforms > 0;
+  for (std::size_t i = 0; i < spec.in_types.size(); ++i)
+    inputs_.push_back({stream(i, spec.in_types[i]), program.registers[i].uniform, at[i]});
+  for (const auto& [reg, value] : program.constants) {
+    const auto r = static_cast<std::size_t>(reg);
+    constants_.push_back({program.registers[r].lane, at[r], value});
+  }
+  for (const FusedInstr& instr : program.code) {
+    const auto result = static_cast<std::size_t>(instr.result);
+    Code code{instr.run, at[result], 0, {}};
+    for (; code.operands < 3 && instr.operand[code.operands] >= 0; ++code.operands)
+      code.operand[code.operands] =
+          operand_of(program, static_cast<std::size_t>(instr.operand[code.operands]), at);
+    (program.registers[result].uniform ? uniform_code_ : code_).push_back(code);
+  }
+  place_outputs(program, spec, at);
+}
+
+void FusedLoop::Impl::place_outputs(const FusedProgram& program, const FusedSpec& spec,
+                                    const std::vector<std::uint32_t>& at) {
+  // Not when a result is an input as it stands: it may share the memory of the output.
+  const bool copies = std::any_of(program.results.begin(), program.results.end(), [&](int r) {
+    return program.registers[static_cast<std::size_t>(r)].input >= 0;
+  });
+  int last = -1;  // the result of the last instruction that is no uniform one
+  for (const FusedInstr& instr : program.code)
+    if (!program.registers[static_cast<std::size_t>(instr.result)].uniform) last = instr.result;
+  int direct = -1;
+  for (std::size_t o = 0; o < spec.out_types.size(); ++o) {
+    const auto reg = static_cast<std::size_t>(program.results[o]);
+    outputs_.push_back({stream(spec.in_types.size() + o, spec.out_types[o]), operand_of(program, reg, at)});
+    if (!copies && outputs_[o].as_lane && program.results[o] == last) direct = static_cast<int>(o);
+  }
+  // Nor when another output wants the same register.
+  if (std::count(program.results.begin(), program.results.end(), last) > 1) direct = -1;
+  if (direct >= 0) outputs_[static_cast<std::size_t>(direct)].direct = direct_ = true;
+}
+
+std::int64_t FusedLoop::Impl::offset(const Stream& stream, std::size_t operand, std::int64_t row) const {
+  if (stream.dense) return row * length_;
   std::int64_t offset = 0;
   for (std::size_t l = loops_.size() - 1; l-- > 0;) {
     offset += row % loops_[l].extent * loops_[l].stride[operand];
@@ -323,86 +287,70 @@ FusedLoop::Impl::Piece FusedLoop::Impl::piece(std::int64_t index) const {
           static_cast<std::size_t>(std::min<std::int64_t>(static_cast<std::int64_t>(block_), length_ - at))};
 }
 
-void FusedLoop::Impl::execute(const Instr& instr, std::byte* scratch, const BlockOperand* inputs,
-                              void* result, std::size_t n) const {
+void FusedLoop::Impl::execute(const Code& code, std::byte* scratch, const BlockOperand* inputs, void* result,
+                              std::size_t n) {
   BlockOperand operands[3];
-  for (std::size_t k = 0; k < 3 && instr.operand[k] >= 0; ++k) {
-    const Register& reg = registers_[static_cast<std::size_t>(instr.operand[k])];
-    if (reg.input >= 0 && !reg.uniform) {
-      operands[k] = inputs[reg.input];
-    } else {
-      operands[k] = {slot(scratch, reg), reg.uniform ? kLaneGroup - 1 : ~std::size_t{0}};
-    }
+  for (std::uint32_t k = 0; k < code.operands; ++k) {
+    const Operand& from = code.operand[k];
+    operands[k] = from.input >= 0
+                      ? inputs[from.input]
+                      : BlockOperand{scratch + from.at, from.uniform ? kLaneGroup - 1 : ~std::size_t{0}};
   }
-  instr.run(operands, result, n);
+  code.run(operands, result, n);
 }
 
 void FusedLoop::Impl::run_uniform(void* const* in, std::byte* scratch) const {
-  for (const Register& reg : registers_) {
-    if (reg.uniform && reg.input >= 0) {
-      load_block(in_types_[static_cast<std::size_t>(reg.input)], in[reg.input], 0, slot(scratch, reg),
-                 kLaneGroup);
-    }
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].uniform) load_block(inputs_[i].type, in[i], 0, scratch + inputs_[i].at, kLaneGroup);
+  for (const Constant& constant : constants_) {
+    const auto f = static_cast<float>(constant.value);
+    const auto i = static_cast<std::int32_t>(std::clamp(constant.value, -2147483648.0, 2147483647.0));
+    const void* from = constant.lane == Lane::F32   ? static_cast<const void*>(&f)
+                       : constant.lane == Lane::F64 ? &constant.value
+                                                    : static_cast<const void*>(&i);
+    load_block(type_of(constant.lane), from, 0, scratch + constant.at, kLaneGroup);
   }
-  for (const auto& [reg, value] : constants_) {
-    const Register& constant = registers_[static_cast<std::size_t>(reg)];
-    const DType type = constant.lane == Lane::F32   ? DType::F32
-                       : constant.lane == Lane::F64 ? DType::F64
-                                                    : DType::I32;
-    const float f = static_cast<float>(value);
-    const auto i = static_cast<std::int32_t>(std::clamp(value, -2147483648.0, 2147483647.0));
-    const void* from = type == DType::F32   ? static_cast<const void*>(&f)
-                       : type == DType::F64 ? &value
-                                            : static_cast<const void*>(&i);
-    load_block(type, from, 0, slot(scratch, constant), kLaneGroup);
-  }
-  for (const Instr& instr : uniform_code_) {
-    execute(instr, scratch, nullptr, slot(scratch, registers_[static_cast<std::size_t>(instr.result)]),
-            kLaneGroup);
-  }
+  for (const Code& code : uniform_code_)
+    execute(code, scratch, nullptr, scratch + code.result_at, kLaneGroup);
 }
 
 BlockOperand FusedLoop::Impl::load_input(std::size_t i, const Piece& piece, void* const* in,
                                          std::byte* scratch, std::size_t padded) const {
-  const DType type = in_types_[i];
-  const std::size_t element = size_of(type);
+  const Input& input = inputs_[i];
   const auto* data = static_cast<const std::byte*>(in[i]);
-  const auto at = [&](std::int64_t index) { return data + index * static_cast<std::int64_t>(element); };
-  const std::int64_t step = length_ == 1 ? 1 : loops_.back().stride[i];
-  const Register& reg = registers_[i];
-  const bool straight = (piece.rows == 1 && step == 1) || dense_[i];
-  const std::byte* first = at(offset(i, piece.row) + piece.at * step);
-  if (straight && element == bytes_of(reg.lane) && padded == piece.n) return {first, ~std::size_t{0}};
-  std::byte* to = slot(scratch, reg);
-  const std::size_t wide = bytes_of(reg.lane);
+  const auto at = [&](std::int64_t index) { return data + index * input.element; };
+  const bool straight = (piece.rows == 1 && input.step == 1) || input.dense;
+  const std::byte* first = at(offset(input, i, piece.row) + piece.at * input.step);
+  if (straight && input.as_lane && padded == piece.n) return {first, ~std::size_t{0}};
+  std::byte* to = scratch + input.at;
   if (straight || piece.rows == 1) {
-    load_block(type, first, straight ? 1 : step, to, piece.n);
+    load_block(input.type, first, straight ? 1 : input.step, to, piece.n);
   } else {
     const auto length = static_cast<std::size_t>(length_);
     for (std::int64_t r = 0; r < piece.rows; ++r) {
-      load_block(type, at(offset(i, piece.row + r)), step, to + static_cast<std::size_t>(r) * length * wide,
-                 length);
+      load_block(input.type, at(offset(input, i, piece.row + r)), input.step,
+                 to + static_cast<std::size_t>(r) * length * input.wide, length);
     }
   }
-  std::memset(to + piece.n * wide, 0, (padded - piece.n) * wide);
+  std::memset(to + piece.n * input.wide, 0, (padded - piece.n) * input.wide);
   return {to, ~std::size_t{0}};
+}
+
+std::byte* FusedLoop::Impl::output_at(std::size_t o, const Piece& piece, void* const* out) const {
+  const Output& output = outputs_[o];
+  return static_cast<std::byte*>(out[o]) +
+         (offset(output, inputs_.size() + o, piece.row) + piece.at * output.step) * output.element;
 }
 
 void FusedLoop::Impl::store_output(std::size_t o, const Piece& piece, void* const* out,
                                    const std::byte* from) const {
-  const DType type = out_types_[o];
-  const std::size_t operand = in_types_.size() + o, wide = bytes_of(lane_of(type));
-  auto* data = static_cast<std::byte*>(out[o]);
-  const auto at = [&](std::int64_t index) { return data + index * static_cast<std::int64_t>(size_of(type)); };
-  const std::int64_t step = length_ == 1 ? 1 : loops_.back().stride[operand];
-  if (piece.rows == 1 || dense_[operand]) {
-    store_block(type, from, at(offset(operand, piece.row) + piece.at * step), step, piece.n);
-    return;
-  }
+  const Output& output = outputs_[o];
+  if (piece.rows == 1 || output.dense)
+    return store_block(output.type, from, output_at(o, piece, out), output.step, piece.n);
   const auto length = static_cast<std::size_t>(length_);
   for (std::int64_t r = 0; r < piece.rows; ++r) {
-    store_block(type, from + static_cast<std::size_t>(r) * length * wide, at(offset(operand, piece.row + r)),
-                step, length);
+    store_block(output.type, from + static_cast<std::size_t>(r) * length * output.wide,
+                output_at(o, {piece.row + r, 1, piece.at, length}, out), output.step, length);
   }
 }
 
@@ -410,43 +358,36 @@ void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const
                                 std::byte* scratch) const {
   const std::size_t padded = (piece.n + kLaneGroup - 1) / kLaneGroup * kLaneGroup;
   std::array<BlockOperand, kMaxInputs> inputs;
-  for (std::size_t i = 0; i < in_types_.size(); ++i) {
-    if (!registers_[i].uniform) inputs[i] = load_input(i, piece, in, scratch, padded);
-  }
   Prefetch next(code_.size());
-  for (std::size_t i = 0; i < in_types_.size(); ++i) {
-    if (!registers_[i].uniform && inputs[i].data != slot(scratch, registers_[i])) {
-      next.add(inputs[i].data, padded * bytes_of(registers_[i].lane));
-    }
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].uniform) continue;
+    inputs[i] = load_input(i, piece, in, scratch, padded);
+    if (inputs[i].data != scratch + inputs_[i].at) next.add(inputs[i].data, padded * inputs_[i].wide);
   }
-  bool direct = false;
-  if (direct_output_ >= 0 && padded == piece.n) {
-    const std::size_t operand = in_types_.size() + static_cast<std::size_t>(direct_output_);
-    direct = dense_[operand] || (piece.rows == 1 && loops_.back().stride[operand] == 1);
+  const Output* direct = nullptr;
+  void* direct_to = nullptr;
+  for (std::size_t o = 0; direct_ && padded == piece.n && o < outputs_.size(); ++o) {
+    const Output& output = outputs_[o];
+    if (!output.direct || !(output.dense || (piece.rows == 1 && output.step == 1))) continue;
+    direct = &output;
+    direct_to = output_at(o, piece, out);
   }
   for (std::size_t i = 0; i < code_.size(); ++i) {
-    const Register& result = registers_[static_cast<std::size_t>(code_[i].result)];
-    void* to = slot(scratch, result);
-    if (direct && i + 1 == code_.size()) {
-      const std::size_t o = static_cast<std::size_t>(direct_output_), operand = in_types_.size() + o;
-      to = static_cast<std::byte*>(out[o]) +
-           (offset(operand, piece.row) + piece.at) * static_cast<std::int64_t>(size_of(out_types_[o]));
-    }
     next.some();
-    execute(code_[i], scratch, inputs.data(), to, padded);
+    const bool straight = direct != nullptr && i + 1 == code_.size();
+    execute(code_[i], scratch, inputs.data(), straight ? direct_to : scratch + code_[i].result_at, padded);
   }
-  for (std::size_t o = 0; o < out_types_.size(); ++o) {
-    if (direct && static_cast<int>(o) == direct_output_) continue;
-    const Register& reg = registers_[static_cast<std::size_t>(results_[o])];
-    if (reg.uniform) {
+  for (std::size_t o = 0; o < outputs_.size(); ++o) {
+    const Output& output = outputs_[o];
+    if (&output == direct) continue;
+    if (output.from.uniform) {
       // One value for all elements: spread it over a block first.
       alignas(64) std::byte block[kMaxBlock * 8];
-      const DType type = reg.lane == Lane::F32 ? DType::F32 : reg.lane == Lane::F64 ? DType::F64 : DType::I32;
-      load_block(type, slot(scratch, reg), 0, block, piece.n);
+      load_block(type_of(lane_of(output.type)), scratch + output.from.at, 0, block, piece.n);
       store_output(o, piece, out, block);
     } else {
-      const void* from =
-          reg.input >= 0 ? inputs[static_cast<std::size_t>(reg.input)].data : slot(scratch, reg);
+      const void* from = output.from.input >= 0 ? inputs[static_cast<std::size_t>(output.from.input)].data
+                                                : scratch + output.from.at;
       store_output(o, piece, out, static_cast<const std::byte*>(from));
     }
   }
@@ -455,7 +396,7 @@ void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const
 void FusedLoop::Impl::run_range(void* const* in, void* const* out, std::int64_t begin,
                                 std::int64_t end) const {
   alignas(64) static thread_local std::byte scratch[kUniformBytes + kBlockBytes];
-  run_uniform(in, scratch);
+  if (uniforms_) run_uniform(in, scratch);
   for (std::int64_t p = begin; p < end; ++p) run_piece(piece(p), in, out, scratch);
 }
 

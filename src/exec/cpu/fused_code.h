@@ -24,9 +24,10 @@ inline std::size_t bytes_of(Lane lane) {
 constexpr std::size_t kLaneGroup = 16;
 
 // `mask` is all ones for a register with one value per element, kLaneGroup - 1 for one that repeats.
+// Without initialisers: arrays of them are filled as far as they are used.
 struct BlockOperand {
-  const void* data = nullptr;
-  std::size_t mask = 0;
+  const void* data;
+  std::size_t mask;
 };
 
 using BlockInstruction = void (*)(const BlockOperand* operands, void* result, std::size_t n);

@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "exec/cpu/gemm_blocks.h"
+#include "exec/cpu/tile-inl.h"
 #include "exec/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,71 +24,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of the register tile; its width is two vectors.
-constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 12 : 6;
-template <class Acc>
-constexpr int kLanes = static_cast<int>(HWY_LANES(Acc));
-template <class Acc>
-constexpr int kColumns = 2 * kLanes<Acc>;
-static_assert(kRows <= kGemmMaxRows);
+static_assert(kTileRows <= kGemmMaxRows);
 constexpr int kTogether = 4;  // panels that are packed at once
-
-// Transposes a square of kSquare rows: to[j * pitch + i] = from[i][j].
-#if HWY_TARGET == HWY_SCALAR
-template <class Acc>
-constexpr int kSquare = 1;
-
-template <class Acc>
-HWY_INLINE void transpose_square(const Acc* const* from, Acc* to, int) {
-  to[0] = from[0][0];
-}
-#else
-template <class Acc>
-constexpr int kSquare = 16 / static_cast<int>(sizeof(Acc));
-
-template <class Acc>
-HWY_INLINE void transpose_square(const Acc* const* from, Acc* to, int pitch) {
-  const hn::FixedTag<Acc, 16 / sizeof(Acc)> d;
-  if constexpr (sizeof(Acc) == 8) {
-    const auto r0 = hn::LoadU(d, from[0]), r1 = hn::LoadU(d, from[1]);
-    hn::StoreU(hn::InterleaveLower(d, r0, r1), d, to);
-    hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, to + pitch);
-  } else {
-    const hn::FixedTag<double, 2> w;
-    const auto r0 = hn::LoadU(d, from[0]), r1 = hn::LoadU(d, from[1]);
-    const auto r2 = hn::LoadU(d, from[2]), r3 = hn::LoadU(d, from[3]);
-    const auto a0 = hn::BitCast(w, hn::InterleaveLower(d, r0, r1));
-    const auto a1 = hn::BitCast(w, hn::InterleaveLower(d, r2, r3));
-    const auto a2 = hn::BitCast(w, hn::InterleaveUpper(d, r0, r1));
-    const auto a3 = hn::BitCast(w, hn::InterleaveUpper(d, r2, r3));
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, a0, a1)), d, to);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, a0, a1)), d, to + pitch);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, a2, a3)), d, to + 2 * pitch);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, a2, a3)), d, to + 3 * pitch);
-  }
-}
-#endif
-
-// rows[i][k] -> to[k * kWidth + i] for k in [0, n).
-template <int kWidth, class Acc>
-HWY_INLINE void transpose_rows(const Acc* const* rows, Acc* to, std::int64_t n) {
-  constexpr int kStep = kSquare<Acc>;
-  std::int64_t k = 0;
-  for (; k + kStep <= n; k += kStep) {
-    int i = 0;
-    for (; i + kStep <= kWidth; i += kStep) {
-      const Acc* from[kStep];
-      for (int s = 0; s < kStep; ++s) from[s] = rows[i + s] + k;
-      transpose_square(from, to + k * kWidth + i, kWidth);
-    }
-    for (; i < kWidth; ++i) {
-      for (int s = 0; s < kStep; ++s) to[(k + s) * kWidth + i] = rows[i][k + s];
-    }
-  }
-  for (; k < n; ++k) {
-    for (int i = 0; i < kWidth; ++i) to[k * kWidth + i] = rows[i][k];
-  }
-}
 
 // One panel: kWidth consecutive elements of `free` (fewer at the end: zeros) by `kc` of `k`.
 template <int kWidth, class Acc, class T>
@@ -126,7 +64,7 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
           rows[i] = piece + i * kPiece;
         }
       }
-      transpose_rows<kWidth>(rows, to + i0 * kWidth, n);
+      transpose_rows<kWidth>(rows, to + i0 * kWidth, kWidth, n);
     }
     return;
   }
@@ -137,68 +75,17 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
   }
 }
 
-// Where a tile's operands lie: element (i, k) of a at a[i * a_row + k * a_step], row k of b at b + k *
-// b_step.
-template <class Acc>
-struct Tile {
-  const Acc *a, *b;
-  std::int64_t a_row, b_step;
-  int kc;
-  bool add;  // to what is in c
-};
-
-// c[i] = row i of the product, kRows by kColumns. kStraight: rows of a lie in memory as they are (a_step 1),
-// else in a panel (a_row 1, a_step kRows).
-template <bool kStraight, class Acc>
-HWY_INLINE void multiply_tile(const Tile<Acc>& tile, Acc* const* c) {
-  const hn::ScalableTag<Acc> d;
-  using V = hn::Vec<decltype(d)>;
-  const Acc* HWY_RESTRICT a = tile.a;
-  const Acc* HWY_RESTRICT b = tile.b;
-  const std::int64_t a_row = kStraight ? tile.a_row : 1, b_step = tile.b_step;
-  V s0[kRows], s1[kRows];
-#pragma GCC unroll 12
-  for (int i = 0; i < kRows; ++i) s0[i] = s1[i] = hn::Zero(d);
-  for (int k = 0; k < tile.kc; ++k) {
-    const V b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + kLanes<Acc>);
-#pragma GCC unroll 12
-    for (int i = 0; i < kRows; ++i) {
-      const V x = hn::Set(d, a[i * a_row]);
-      if constexpr (std::is_integral_v<Acc>) {
-        s0[i] = hn::Add(s0[i], hn::Mul(x, b0));
-        s1[i] = hn::Add(s1[i], hn::Mul(x, b1));
-      } else {
-        s0[i] = hn::MulAdd(x, b0, s0[i]);
-        s1[i] = hn::MulAdd(x, b1, s1[i]);
-      }
-    }
-    a += kStraight ? 1 : kRows;
-    b += b_step;
-  }
-  if (tile.add) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kRows; ++i) {
-      s0[i] = hn::Add(s0[i], hn::LoadU(d, c[i]));
-      s1[i] = hn::Add(s1[i], hn::LoadU(d, c[i] + kLanes<Acc>));
-    }
-  }
-#pragma GCC unroll 12
-  for (int i = 0; i < kRows; ++i) {
-    hn::StoreU(s0[i], d, c[i]);
-    hn::StoreU(s1[i], d, c[i] + kLanes<Acc>);
-  }
-}
-
-template <class T, class Acc>
-class Product {
+// Operands of type T, a result of type R.
+template <class T, class R, class Acc>
+class BlockedProduct {
  public:
-  Product(const GemmPlan& plan, GemmBlocks blocks, void* workspace) : plan_(plan), blocks_(blocks) {
+  BlockedProduct(const GemmPlan& plan, GemmBlocks blocks, void* workspace) : plan_(plan), blocks_(blocks) {
     a_pack_ = static_cast<Acc*>(workspace);
     b_pack_ = a_pack_ + blocks.a_pack();
     sums_ = b_pack_ + blocks.b_pack();
   }
 
-  void run(const T* a, const T* b, T* c, GemmRange range) {
+  void run(const T* a, const T* b, R* c, GemmRange range) {
     const std::int64_t depth = plan_.a_k.count();
     // A result that cannot hold partial sums is kept in `sums_` until all of k is done.
     const bool apart = blocks_.apart && depth > blocks_.kc;
@@ -211,14 +98,14 @@ class Product {
           const int kc = static_cast<int>(std::min<std::int64_t>(blocks_.kc, depth - k0));
           straight_b_ = nullptr;
           if (reads_b_straight(m1 - m0, n0, n1)) straight_b_ = b + plan_.b_n.at(n0) + plan_.b_k.at(k0);
-          if (!straight_b_) pack<kColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
+          if (!straight_b_) pack<kTileColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
           for (std::int64_t i0 = m0; i0 < m1; i0 += blocks_.mc) {
             const std::int64_t i1 = std::min<std::int64_t>(i0 + blocks_.mc, m1);
             // Of rows that are read straight only the last, partial panel is packed.
             straight_a_ = nullptr;
             if (reads_a_straight(n1 - n0)) straight_a_ = a + plan_.a_m.at(i0) + plan_.a_k.at(k0);
-            const std::int64_t packed = straight_a_ ? i1 - (i1 - i0) % kRows : i0;
-            pack<kRows>(a, plan_.a_m, packed, i1, plan_.a_k, k0, kc, a_pack_);
+            const std::int64_t packed = straight_a_ ? i1 - (i1 - i0) % kTileRows : i0;
+            pack<kTileRows>(a, plan_.a_m, packed, i1, plan_.a_k, k0, kc, a_pack_);
             if (apart) {
               block<true>(c, m0, i0, i1, n0, n1, k0, kc);
             } else {
@@ -235,7 +122,8 @@ class Product {
   // A few rows do not repay the packing of b, if its columns lie behind each other and fill whole tiles; few
   // columns do not repay that of a, if k does.
   bool reads_b_straight(std::int64_t rows, std::int64_t n0, std::int64_t n1) const {
-    if (!std::is_same_v<T, Acc> || rows > 2 * kGemmMaxRows || (n1 - n0) % kColumns<Acc> != 0) return false;
+    if (!std::is_same_v<T, Acc> || rows > 2 * kGemmMaxRows || (n1 - n0) % kTileColumns<Acc> != 0)
+      return false;
     return plan_.b_n.contiguous(n0, n1 - n0) && plan_.b_k.even();
   }
   bool reads_a_straight(std::int64_t columns) const {
@@ -275,30 +163,30 @@ class Product {
 
   // The product of the blocks into c, or into sums_ (row-major, nc wide, from row m0).
   template <bool kApart>
-  void block(T* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
+  void block(R* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
              std::int64_t k0, int kc) {
-    Tile<Acc> tile{nullptr, b_pack_, 1, kColumns<Acc>, kc, k0 > 0};
-    std::int64_t b_panel = static_cast<std::int64_t>(kColumns<Acc>) * kc;
+    Tile<Acc> tile{nullptr, b_pack_, 1, kTileRows, kTileColumns<Acc>, kc, k0 > 0 || plan_.accumulate};
+    std::int64_t b_panel = static_cast<std::int64_t>(kTileColumns<Acc>) * kc;
     if constexpr (std::is_same_v<T, Acc>) {
-      if (straight_b_) tile.b = straight_b_, tile.b_step = plan_.b_k.at(1), b_panel = kColumns<Acc>;
+      if (straight_b_) tile.b = straight_b_, tile.b_step = plan_.b_k.at(1), b_panel = kTileColumns<Acc>;
     }
-    for (std::int64_t n = n0; n < n1; n += kColumns<Acc>, tile.b += b_panel) {
-      const int columns = static_cast<int>(std::min<std::int64_t>(kColumns<Acc>, n1 - n));
+    for (std::int64_t n = n0; n < n1; n += kTileColumns<Acc>, tile.b += b_panel) {
+      const int columns = static_cast<int>(std::min<std::int64_t>(kTileColumns<Acc>, n1 - n));
       const Acc* panel = a_pack_;
-      for (std::int64_t i = i0; i < i1; i += kRows) {
-        const int rows = static_cast<int>(std::min<std::int64_t>(kRows, i1 - i));
+      for (std::int64_t i = i0; i < i1; i += kTileRows) {
+        const int rows = static_cast<int>(std::min<std::int64_t>(kTileRows, i1 - i));
         bool straight = false;
-        if constexpr (std::is_same_v<T, Acc>) straight = straight_a_ && rows == kRows;
+        if constexpr (std::is_same_v<T, Acc>) straight = straight_a_ && rows == kTileRows;
         if (straight) {
           if constexpr (std::is_same_v<T, Acc>) tile.a = straight_a_ + (i - i0) * plan_.a_m.at(1);
           tile.a_row = plan_.a_m.at(1);
         } else {
           tile.a = panel, tile.a_row = 1;
-          panel += static_cast<std::int64_t>(kRows) * kc;
+          panel += static_cast<std::int64_t>(kTileRows) * kc;
         }
         if constexpr (kApart) {
-          Acc* row[kRows];
-          for (int r = 0; r < kRows; ++r) row[r] = sums_ + (i - m0 + r) * blocks_.nc + (n - n0);
+          Acc* row[kTileRows];
+          for (int r = 0; r < kTileRows; ++r) row[r] = sums_ + (i - m0 + r) * blocks_.nc + (n - n0);
           multiply(tile, straight, row);
         } else {
           tile_to_result(tile, straight, c, i, rows, n, columns);
@@ -311,19 +199,19 @@ class Product {
     (straight ? multiply_tile<true, Acc> : multiply_tile<false, Acc>)(tile, row);
   }
 
-  void tile_to_result(Tile<Acc> tile, bool straight, T* c, std::int64_t m, int rows, std::int64_t n,
+  void tile_to_result(Tile<Acc> tile, bool straight, R* c, std::int64_t m, int rows, std::int64_t n,
                       int columns) {
     const bool contiguous = plan_.c_n.contiguous(n, columns);
-    if constexpr (std::is_same_v<T, Acc>) {
-      if (rows == kRows && columns == kColumns<Acc> && contiguous) {
-        Acc* row[kRows];
-        for (int r = 0; r < kRows; ++r) row[r] = c + plan_.c_m.at(m + r) + plan_.c_n.at(n);
+    if constexpr (std::is_same_v<R, Acc>) {
+      if (rows == kTileRows && columns == kTileColumns<Acc> && contiguous) {
+        Acc* row[kTileRows];
+        for (int r = 0; r < kTileRows; ++r) row[r] = c + plan_.c_m.at(m + r) + plan_.c_n.at(n);
         return multiply(tile, straight, row);
       }
     }
-    alignas(64) Acc part[kRows * kColumns<Acc>];
-    Acc* row[kRows];
-    for (int r = 0; r < kRows; ++r) row[r] = part + r * kColumns<Acc>;
+    alignas(64) Acc part[kTileRows * kTileColumns<Acc>];
+    Acc* row[kTileRows];
+    for (int r = 0; r < kTileRows; ++r) row[r] = part + r * kTileColumns<Acc>;
     const bool add = tile.add;
     tile.add = false;
     multiply(tile, straight, row);
@@ -331,19 +219,19 @@ class Product {
   }
 
   // Sums that are added to never pass through a narrower type (`apart`).
-  void store_row(const Acc* from, bool add, T* row, std::int64_t n, int columns, bool contiguous) {
+  void store_row(const Acc* from, bool add, R* row, std::int64_t n, int columns, bool contiguous) {
     if (contiguous && !add) return narrow_run(from, row + plan_.c_n.at(n), columns);
     for (int j = 0; j < columns; ++j) {
-      T& to = row[plan_.c_n.at(n + j)];
-      if constexpr (std::is_same_v<T, Acc>) {
-        to = add ? static_cast<T>(from[j] + to) : from[j];
+      R& to = row[plan_.c_n.at(n + j)];
+      if constexpr (std::is_same_v<R, Acc>) {
+        to = add ? static_cast<R>(from[j] + to) : from[j];
       } else {
-        to = narrowed<T>(from[j]);
+        to = narrowed<R>(from[j]);
       }
     }
   }
 
-  void store_sums(T* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  void store_sums(R* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
     const int columns = static_cast<int>(n1 - n0);
     const bool contiguous = plan_.c_n.contiguous(n0, columns);
     for (std::int64_t m = m0; m < m1; ++m) {
@@ -361,20 +249,20 @@ class Product {
 void run_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a,
                std::int64_t a_at, const void* b, std::int64_t b_at, void* c, std::int64_t c_at,
                const GemmRange& range) {
-  const auto go = [&]<class T, class Acc>(T, Acc) {
-    Product<T, Acc>(plan, blocks, workspace)
-        .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<T*>(c) + c_at,
+  const auto go = [&]<class T, class R, class Acc>(T, R, Acc) {
+    BlockedProduct<T, R, Acc>(plan, blocks, workspace)
+        .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<R*>(c) + c_at,
              range);
   };
   switch (plan.dtype) {
     case DType::F32:
-      return go(float(), float());
+      return go(float(), float(), float());
     case DType::F64:
-      return go(double(), double());
+      return go(double(), double(), double());
     case DType::I32:
-      return go(std::uint32_t(), std::uint32_t());
+      return go(std::uint32_t(), std::uint32_t(), std::uint32_t());
     default:
-      return go(bf16(), float());
+      return plan.result == DType::F32 ? go(bf16(), float(), float()) : go(bf16(), bf16(), float());
   }
 }
 
@@ -409,13 +297,14 @@ GemmIndex::GemmIndex(std::vector<std::int64_t> offsets) : count_(static_cast<std
   }
 }
 
-std::int64_t gemm_workspace(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
-  return threads * GemmBlocks(dtype, m, n, k).bytes();
+std::int64_t gemm_workspace(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k,
+                            int threads) {
+  return threads * GemmBlocks(dtype, result, m, n, k).bytes();
 }
 
 void gemm(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace) {
   const std::int64_t m = plan.c_m.count(), n = plan.c_n.count();
-  const GemmBlocks blocks(plan.dtype, m, n, plan.a_k.count());
+  const GemmBlocks blocks(plan.dtype, plan.result, m, n, plan.a_k.count());
   std::int64_t batches = 1;
   for (const GemmBatch& dim : plan.batch) batches *= dim.count;
   // Threads share whole products when there are enough of them, else parts of the longer side.

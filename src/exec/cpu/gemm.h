@@ -1,7 +1,7 @@
 // Matrix products of this project's own: any strides, any element type, without copies of whole operands.
 // Operands are packed block by block into the calling thread's workspace, which is where bf16 becomes f32.
 //
-// oneDNN is used where it has better instructions (einsum_dnnl.h); this serves f64 and i32, machines without
+// oneDNN is used where it has better instructions (product.h); this serves f64 and i32, machines without
 // AVX-512 and operands whose strides oneDNN does not take.
 #pragma once
 
@@ -43,14 +43,18 @@ struct GemmBatch {
 
 // c[i, m, n] = sum over k of a[i, m, k] * b[i, k, n] for all i of the batch.
 struct GemmPlan {
-  DType dtype = DType::F32;      // of all three: F32, BF16, F64 or I32
+  DType dtype = DType::F32;      // of a and b: F32, BF16, F64 or I32
+  DType result = DType::F32;     // of c: the same, or F32 for BF16
+  bool accumulate = false;       // c += the product; not for a BF16 result
   std::vector<GemmBatch> batch;  // outermost first
   GemmIndex a_m, a_k, b_k, b_n, c_m, c_n;
   int threads = 1;
 };
 
-// Scratch bytes. The same for all strides and never more for smaller sizes.
-std::int64_t gemm_workspace(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, int threads);
+// Scratch bytes for operands and a result of these types. The same for all strides and never more for smaller
+// sizes.
+std::int64_t gemm_workspace(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k,
+                            int threads);
 
 // REQUIRES m, n >= 1; k may be 0 (zeros). Sums in f32 (f64 for f64, wrapping for i32); rounds once to bf16.
 // Every element is summed in an order that depends on k alone.

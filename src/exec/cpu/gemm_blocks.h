@@ -20,9 +20,9 @@ struct GemmBlocks {
   bool apart = false;          // sums cannot live in the result
   std::int64_t element = 4;
 
-  GemmBlocks(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+  GemmBlocks(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k) {
     element = dtype == DType::F64 ? 8 : 4;
-    apart = dtype == DType::BF16;
+    apart = result == DType::BF16;
     if (dtype == DType::F64) kc = 192, nc = 512;
     if (apart) nc = 512;
     const std::int64_t panel = kGemmMaxColumnBytes / element;

@@ -1,0 +1,1 @@
+"""The measuring house: processes, rounds, checks and reports. Standard library only."""

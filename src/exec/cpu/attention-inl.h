@@ -1,0 +1,450 @@
+// One item of blockwise attention: loading of blocks, who sees whom, logits, dropout. Included once per
+// vector target.
+#if defined(TESSERA_EXEC_CPU_ATTENTION_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_EXEC_CPU_ATTENTION_INL_H
+#undef TESSERA_EXEC_CPU_ATTENTION_INL_H
+#else
+#define TESSERA_EXEC_CPU_ATTENTION_INL_H
+#endif
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "exec/cpu/attention.h"
+#include "exec/cpu/random-inl.h"
+#include "exec/cpu/row-inl.h"
+#include "exec/cpu/tile-inl.h"
+#include "exec/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+
+constexpr int kBlock = kAttentionBlock;
+constexpr int kVector = static_cast<int>(HWY_LANES(float));
+// Queries whose visible part of a memory block is found together.
+constexpr int kPanel = kTileColumns<float> < 16 ? 16 : kTileColumns<float>;
+constexpr int kPanels = kBlock / kPanel;
+static_assert(kBlock % kTileRows == 0 && kBlock % kPanel == 0 && kPanel % kTileColumns<float> == 0);
+static_assert(kAttentionWidth % kTileColumns<float> == 0);
+
+using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
+using IntTag = hwy::HWY_NAMESPACE::Rebind<std::int32_t, FloatTag>;
+using WordTag = hwy::HWY_NAMESPACE::Rebind<std::uint32_t, FloatTag>;
+
+// A register tile of c = a b, or added to it; of a, rows (kStraight) or columns lie `a_pitch` apart.
+template <bool kStraight>
+HWY_INLINE void tile_at(const float* a, std::int64_t a_pitch, const float* b, std::int64_t b_pitch, float* c,
+                        std::int64_t c_pitch, int kc, bool add) {
+  float* row[kTileRows];
+  for (int i = 0; i < kTileRows; ++i) row[i] = c + i * c_pitch;
+  multiply_tile<kStraight>(Tile<float>{a, b, a_pitch, a_pitch, b_pitch, kc, add}, row);
+}
+
+struct Range {
+  int begin = 0, end = 0;
+
+  bool empty() const { return begin >= end; }
+  int size() const { return end - begin; }
+  bool meets(int from, int to) const { return !empty() && begin < to && end > from; }
+  void cover(const Range& other) {
+    if (other.empty()) return;
+    if (empty()) *this = other;
+    begin = std::min(begin, other.begin);
+    end = std::max(end, other.end);
+  }
+};
+
+// A block of queries with a block of the memory. Tiles over both hold a memory position in each row.
+struct BlockPair {
+  std::int64_t block = 0, first = 0;  // of the memory; its first position
+  int queries = 0, memory = 0, panels = 0;
+  bool masked = false;  // some pairs are hidden
+  Range seen[kPanels];  // positions of the memory block that some query of a panel may see
+
+  // Queries of which some may see positions [from, to).
+  Range queries_seeing(int from, int to) const {
+    Range all;
+    for (int p = 0; p < panels; ++p) {
+      if (seen[p].meets(from, to)) all.cover({p * kPanel, std::min((p + 1) * kPanel, queries)});
+    }
+    return all;
+  }
+  // Positions that some of the queries [from, to) may see.
+  Range memory_seen(int from, int to) const {
+    Range all;
+    for (int p = from / kPanel; p < panels && p * kPanel < to; ++p) all.cover(seen[p]);
+    return all;
+  }
+};
+
+// Up to the next multiple of `to`.
+constexpr int rounded_up(int n, int to) {
+  return (n + to - 1) / to * to;
+}
+
+// Rows of one head lie apart, which the processor's own prefetching does not see through: they are fetched so
+// many rows before they are read.
+constexpr int kAhead = 6;
+template <class T>
+void fetch_row(const T* row, std::int64_t features) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < features; i += kLine) hwy::Prefetch(row + i);
+}
+
+// Rows of a matrix as f32, times a factor, `width` apart; features behind the last and rows behind `count`
+// are zeros.
+template <class T>
+void load_rows(const T* from, AttentionPlan::Step step, int count, int padded, std::int64_t features,
+               std::int64_t width, float factor, float* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  const auto scale = hn::Set(d, factor);
+  for (int r = 0; r < count; ++r, to += width, from += step.row) {
+    if (step.feature != 1) {
+      for (std::int64_t i = 0; i < features; ++i) to[i] = widened<float>(from[i * step.feature]) * factor;
+      std::fill(to + features, to + width, 0.0F);
+      continue;
+    }
+    std::int64_t i = 0;
+    if (r + kAhead < count) fetch_row(from + kAhead * step.row, features);
+    for (; i < features; i += kVector) hn::Store(hn::Mul(read(d, from, i, features), scale), d, to + i);
+    for (; i < width; i += kVector) hn::Store(hn::Zero(d), d, to + i);
+  }
+  std::fill_n(to, (padded - count) * width, 0.0F);
+}
+
+// The way back, of one row.
+template <class T>
+void store_row(const float* from, float factor, std::int64_t features, std::int64_t step, T* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  if (step != 1) {
+    for (std::int64_t i = 0; i < features; ++i) to[i * step] = narrowed<T>(from[i] * factor);
+    return;
+  }
+  const auto scale = hn::Set(d, factor);
+  for (std::int64_t i = 0; i < features; i += kVector) {
+    write(d, hn::Mul(hn::Load(d, from + i), scale), to, i, features);
+  }
+}
+
+// The first `count` rows become columns of a tile.
+inline void transpose_block(const float* rows, int count, std::int64_t width, float* columns) {
+  constexpr int kStep = kSquare<float>;
+  for (int r = 0; r < count; r += kStep) {
+    const float* from[kStep];
+    for (int s = 0; s < kStep; ++s) from[s] = rows + (r + s) * width;
+    transpose_rows<kStep>(from, columns + r, kBlock, width);
+  }
+}
+
+inline bool contains(const AttentionExtremes& x, std::int32_t segment) {
+  return x.segment_low <= segment && segment <= x.segment_high;
+}
+
+template <class T>
+class AttentionItem {
+ public:
+  AttentionItem(const AttentionPlan& plan, const AttentionRun& run, std::int64_t item, float* scratch)
+      : plan_(plan),
+        run_(run),
+        layout_(plan.memory, plan.features, plan.distances, plan.backward, plan.keep < 1),
+        scratch_(scratch),
+        width_(layout_.width),
+        mask_first_(run.first) {
+    for (std::size_t d = plan.dims.size(); d-- > 0; item /= plan.dims[d].count) {
+      const std::int64_t i = item % plan.dims[d].count;
+      for (std::size_t o = 0; o < offset_.size(); ++o) offset_[o] += i * plan.dims[d].step[o];
+      mask_first_ += i * run.dim_step[d];
+    }
+    if (!has(kBias)) return;
+    const float* bias = at<float>(kBias);
+    for (std::int64_t i = 0; i < plan.distances; ++i) part(layout_.bias)[i] = bias[i * step(kBias).feature];
+  }
+
+ protected:
+  bool has(AttentionOperand o) const { return run_.data[o] != nullptr; }
+  const AttentionPlan::Step& step(AttentionOperand o) const { return plan_.step[o]; }
+  template <class E = T>
+  E* at(AttentionOperand o) const {
+    return reinterpret_cast<E*>(run_.data[o]) + offset_[o];
+  }
+  float* part(std::int64_t offset) const { return scratch_ + offset; }
+  // Row `r` of the memory in a part of the scratch.
+  float* memory_row(std::int64_t offset, std::int64_t r) const { return scratch_ + offset + r * width_; }
+  AttentionExtremes* extremes() const { return reinterpret_cast<AttentionExtremes*>(part(layout_.extremes)); }
+  std::int32_t number(AttentionOperand o, std::int64_t i) const {
+    return at<std::int32_t>(o)[i * step(o).row];
+  }
+
+  // Keys and values of the blocks [begin, end) of the memory.
+  void load_memory(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      const std::int64_t first = b * kBlock;
+      const int count = static_cast<int>(std::min<std::int64_t>(kBlock, plan_.memory - first));
+      for (const auto& [o, to] : {std::pair(kK, layout_.k), std::pair(kV, layout_.v)}) {
+        load_rows(at(o) + first * step(o).row, step(o), count, rounded_up(count, kTileRows), plan_.features,
+                  width_, 1, memory_row(to, first));
+      }
+      extremes()[b] = extremes_of(kMemoryPositions, kMemorySegments, first, count);
+    }
+  }
+
+  // Queries of block `b`, times the scale, as rows and as columns.
+  void load_queries(std::int64_t b) {
+    first_query_ = b * kBlock;
+    queries_ = static_cast<int>(std::min<std::int64_t>(kBlock, plan_.queries - first_query_));
+    load_query_rows(kQ, plan_.scale, layout_.q, layout_.q_columns);
+    const auto load_numbers = [&](AttentionOperand o, std::int32_t* to) {
+      for (int i = 0; has(o) && i < kBlock; ++i) to[i] = i < queries_ ? number(o, first_query_ + i) : 0;
+    };
+    load_numbers(kQueryPositions, positions_);
+    load_numbers(kQuerySegments, segments_);
+    for (int p = 0; p * kPanel < queries_; ++p) {
+      const int count = std::min(kPanel, queries_ - p * kPanel);
+      panel_[p] = extremes_of(kQueryPositions, kQuerySegments, first_query_ + p * kPanel, count);
+    }
+    all_ = extremes_of(kQueryPositions, kQuerySegments, first_query_, queries_);
+  }
+
+  // Rows of the block of queries, and the same as columns.
+  void load_query_rows(AttentionOperand o, float factor, std::int64_t rows, std::int64_t columns) {
+    const int padded = rounded_up(queries_, kPanel);
+    load_rows(at(o) + first_query_ * step(o).row, step(o), queries_, padded, plan_.features, width_, factor,
+              part(rows));
+    transpose_block(part(rows), padded, width_, part(columns));
+  }
+
+  // False when the block of queries sees nothing of block `b` of the memory.
+  bool meet(std::int64_t b, BlockPair& pair) const {
+    const AttentionExtremes& memory = extremes()[b];
+    if (memory.all_padding) return false;
+    bool masked = memory.some_padding;
+    if (plan_.causal) {
+      if (all_.position_high < memory.position_low) return false;
+      masked = masked || all_.position_low < memory.position_high;
+    }
+    if (has(kQuerySegments)) {
+      if (all_.segment_high < memory.segment_low || all_.segment_low > memory.segment_high) return false;
+      masked = masked || std::min(all_.segment_low, memory.segment_low) !=
+                             std::max(all_.segment_high, memory.segment_high);
+    }
+    pair.block = b;
+    pair.first = b * kBlock;
+    pair.queries = queries_;
+    pair.memory = static_cast<int>(std::min<std::int64_t>(kBlock, plan_.memory - pair.first));
+    pair.panels = (queries_ + kPanel - 1) / kPanel;
+    pair.masked = masked;
+    for (int p = 0; p < pair.panels; ++p) pair.seen[p] = {0, pair.memory};
+    return !masked || narrow(pair);
+  }
+
+  // The logits of a pair into a tile; minus infinity where a query does not see.
+  void logits(const BlockPair& pair, float* tile) const {
+    products(pair, layout_.k, part(layout_.q_columns), tile);
+    if (has(kBias)) add_bias(pair, tile);
+    if (pair.masked) hide(pair, tile);
+  }
+
+  // tile[m][q] = row m of the memory part times column q.
+  void products(const BlockPair& pair, std::int64_t rows, const float* columns, float* tile) const {
+    const int features = static_cast<int>(plan_.features);
+    for (int q = 0; q < pair.panels * kPanel; q += kTileColumns<float>) {
+      const Range seen = pair.seen[q / kPanel];
+      if (seen.empty()) continue;
+      for (int m = seen.begin / kTileRows * kTileRows; m < seen.end; m += kTileRows) {
+        tile_at<true>(memory_row(rows, pair.first + m), width_, columns + q, kBlock, tile + m * kBlock + q,
+                      kBlock, features, false);
+      }
+    }
+  }
+
+  // sums[q] += the tile's column q times the rows of the memory part.
+  void add_products(const BlockPair& pair, const float* tile, std::int64_t rows, float* sums) const {
+    for (std::int64_t d = 0; d < plan_.features; d += kTileColumns<float>) {
+      for (int q = 0; q < pair.queries; q += kTileRows) {
+        const Range seen = pair.memory_seen(q, q + kTileRows);
+        if (seen.empty()) continue;
+        tile_at<false>(tile + seen.begin * kBlock + q, kBlock, memory_row(rows, pair.first + seen.begin) + d,
+                       width_, sums + q * width_ + d, width_, seen.size(), true);
+      }
+    }
+  }
+
+  // Zeros at what `seen` leaves out, so that whole blocks can be multiplied.
+  static void clear_unseen(const BlockPair& pair, float* tile) {
+    if (!pair.masked) return;
+    for (int p = 0; p < pair.panels; ++p) {
+      const Range& seen = pair.seen[p];
+      for (int m = 0; m < pair.memory; ++m) {
+        if (m >= seen.begin && m < seen.end) continue;
+        std::fill_n(tile + m * kBlock + p * kPanel, kPanel, 0.0F);
+      }
+    }
+  }
+
+  // The index of the bias for memory position `at` and queries [q, q + kVector).
+  auto distances_at(std::int32_t at, int q) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const IntTag di;
+    const auto reach = static_cast<std::int32_t>(plan_.distances / 2);
+    const auto distance = hn::Sub(hn::Set(di, at), hn::Load(di, positions_ + q));
+    return hn::Add(hn::Max(hn::Min(distance, hn::Set(di, reach)), hn::Set(di, -reach)), hn::Set(di, reach));
+  }
+
+  // The bias's index that all of a pair share, or -1.
+  std::int64_t common_distance(const BlockPair& pair) const {
+    const AttentionExtremes& memory = extremes()[pair.block];
+    const std::int64_t reach = plan_.distances / 2;
+    if (std::int64_t{memory.position_low} - all_.position_high >= reach) return 2 * reach;
+    return std::int64_t{memory.position_high} - all_.position_low <= -reach ? 0 : -1;
+  }
+
+  // The random words of the pair's weights, in a tile like theirs.
+  std::uint32_t* draw(const BlockPair& pair) const {
+    auto* tile = reinterpret_cast<std::uint32_t*>(part(layout_.words));
+    constexpr int kStep = kSquare<std::uint32_t>;
+    constexpr std::size_t kRoom = kBlock + 4 + 4 * kCounters;
+    alignas(64) std::uint32_t drawn[kStep][kRoom];
+    const std::int64_t first = mask_first_ + pair.first * run_.memory_step;
+    for (int q = 0; q < pair.queries; q += kStep) {
+      const std::uint32_t* rows[kStep];
+      for (int s = 0; s < kStep; ++s) {
+        const std::int64_t query = first_query_ + std::min(q + s, pair.queries - 1);
+        if (s == 0 || run_.query_step != 0)
+          draw_row(first + query * run_.query_step, pair.memory, drawn[s], rows[s]);
+        if (s > 0 && run_.query_step == 0) rows[s] = rows[0];
+      }
+      transpose_rows<kStep>(rows, tile + q, kBlock, pair.memory);
+    }
+    return tile;
+  }
+
+  // Lanes whose words keep the weight.
+  auto kept(const std::uint32_t* words) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const IntTag di;
+    // u = (word >> 8) / 2^24 is below `keep` exactly when word >> 8 is below this.
+    const auto limit = static_cast<std::int32_t>(std::ceil(static_cast<double>(plan_.keep) * 0x1p24));
+    const auto word = hn::BitCast(di, hn::ShiftRight<8>(hn::Load(WordTag(), words)));
+    return hn::RebindMask(FloatTag(), hn::Lt(word, hn::Set(di, limit)));
+  }
+
+  const AttentionPlan& plan_;
+  const AttentionRun& run_;
+  const AttentionScratch layout_;
+  float* scratch_;
+  std::int64_t width_;
+  std::int64_t first_query_ = 0;
+  int queries_ = 0;
+  alignas(64) std::int32_t positions_[kBlock] = {}, segments_[kBlock] = {};  // of the block of queries
+
+ private:
+  AttentionExtremes extremes_of(AttentionOperand positions, AttentionOperand segments, std::int64_t first,
+                                std::int64_t count) const {
+    constexpr std::int32_t kLow = std::numeric_limits<std::int32_t>::min(),
+                           kHigh = std::numeric_limits<std::int32_t>::max();
+    AttentionExtremes x{kHigh, kLow, kHigh, kLow, false, false};
+    const bool ids = positions == kMemoryPositions && has(kMemoryIds);
+    std::int64_t padding = 0;
+    for (std::int64_t i = first; i < first + count; ++i) {
+      if (has(positions)) {
+        x.position_low = std::min(x.position_low, number(positions, i));
+        x.position_high = std::max(x.position_high, number(positions, i));
+      }
+      if (has(segments)) {
+        x.segment_low = std::min(x.segment_low, number(segments, i));
+        x.segment_high = std::max(x.segment_high, number(segments, i));
+      }
+      if (ids && number(kMemoryIds, i) == 0) ++padding;
+    }
+    x.some_padding = padding > 0, x.all_padding = padding == count;
+    return x;
+  }
+
+  bool may_see(const AttentionExtremes& queries, std::int64_t m) const {
+    if (plan_.causal && queries.position_high < number(kMemoryPositions, m)) return false;
+    if (has(kQuerySegments) && !contains(queries, number(kMemorySegments, m))) return false;
+    return !has(kMemoryIds) || number(kMemoryIds, m) != 0;
+  }
+
+  // Finds what each panel may see; false when that is nothing.
+  bool narrow(BlockPair& pair) const {
+    bool any = false;
+    for (int p = 0; p < pair.panels; ++p) {
+      Range& seen = pair.seen[p];
+      while (!seen.empty() && !may_see(panel_[p], pair.first + seen.begin)) ++seen.begin;
+      while (!seen.empty() && !may_see(panel_[p], pair.first + seen.end - 1)) --seen.end;
+      any = any || !seen.empty();
+    }
+    return any;
+  }
+
+  // Calls f(address in the tile, memory position, query) for every vector of what the pair sees.
+  template <class F>
+  void for_each_vector(const BlockPair& pair, float* tile, F f) const {
+    for (int p = 0; p < pair.panels; ++p) {
+      for (int m = pair.seen[p].begin; m < pair.seen[p].end; ++m) {
+        for (int q = p * kPanel; q < (p + 1) * kPanel; q += kVector)
+          f(tile + m * kBlock + q, pair.first + m, q);
+      }
+    }
+  }
+
+  void add_bias(const BlockPair& pair, float* tile) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const FloatTag d;
+    const float* bias = part(layout_.bias);
+    const std::int64_t common = common_distance(pair);
+    for_each_vector(pair, tile, [&](float* to, std::int64_t m, int q) HWY_ATTR {
+      const auto term = common >= 0 ? hn::Set(d, bias[common])
+                                    : hn::GatherIndex(d, bias, distances_at(number(kMemoryPositions, m), q));
+      hn::Store(hn::Add(hn::Load(d, to), term), d, to);
+    });
+  }
+
+  void hide(const BlockPair& pair, float* tile) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const FloatTag d;
+    const IntTag di;
+    const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+    for_each_vector(pair, tile, [&](float* to, std::int64_t m, int q) HWY_ATTR {
+      auto x = hn::Load(d, to);
+      if (plan_.causal) {
+        const auto later = hn::Lt(hn::Load(di, positions_ + q), hn::Set(di, number(kMemoryPositions, m)));
+        x = hn::IfThenElse(hn::RebindMask(d, later), hidden, x);
+      }
+      if (has(kQuerySegments)) {
+        const auto same = hn::Eq(hn::Load(di, segments_ + q), hn::Set(di, number(kMemorySegments, m)));
+        x = hn::IfThenElse(hn::RebindMask(d, same), x, hidden);
+      }
+      if (has(kMemoryIds) && number(kMemoryIds, m) == 0) x = hidden;
+      hn::Store(x, d, to);
+    });
+  }
+
+  // Words of the weights of one query; `row` is where they begin.
+  void draw_row(std::int64_t first, int count, std::uint32_t* room, const std::uint32_t*& row) const {
+    if (run_.memory_step == 0) {
+      std::fill_n(room, count, philox4x32(run_.key, static_cast<std::uint64_t>(first) / 4)[first % 4]);
+      row = room;
+    } else {
+      row = room +
+            philox_words(run_.key, static_cast<std::uint64_t>(first), static_cast<std::size_t>(count), room);
+    }
+  }
+
+  PerOperand<std::int64_t> offset_{};
+  std::int64_t mask_first_;
+  AttentionExtremes panel_[kPanels] = {}, all_{};  // of panels and of the whole block of queries
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#endif
