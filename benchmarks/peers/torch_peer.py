@@ -1,16 +1,22 @@
 """Training steps and gloo collectives in PyTorch. Modes: eager, compile, ddp. Usage: torch_peer.py JOB [RANK MEETING]"""
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 
-import numpy as np
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch import nn
+# A folder of its own, so that nothing compiled by an earlier process is found again.
+FOLDER = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.path.join(FOLDER, 'compiled')
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
 
-import peer
+import peer  # noqa: E402
 
 
 def matrix(*weights):
@@ -141,7 +147,7 @@ class Ranks:
         if len(sys.argv) > 3:
             self.rank, meeting = int(sys.argv[2]), sys.argv[3]
         else:
-            self.rank, meeting = 0, os.path.join(tempfile.mkdtemp(), 'meeting')
+            self.rank, meeting = 0, os.path.join(FOLDER, 'meeting')
             for rank in range(1, self.size):
                 subprocess.Popen([sys.executable, __file__, path, str(rank), meeting], stdin=subprocess.DEVNULL)
         torch.set_num_threads(1)
