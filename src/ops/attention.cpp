@@ -267,15 +267,15 @@ int AttentionCall::input(std::string_view name) const {
 constinit const Op kAttention{
     .name = "attention",
     .doc =
-        "The sum of v over `memory`, weighted by the softmax of scale * q k (contracted over `feature`) + "
-        "bias. Inputs: q, k, v, then those that `with` names: query_positions and memory_positions (i32; "
-        "with "
-        "`causal`, a query sees positions up to its own), query_segments and memory_segments (i32; a query "
-        "sees equal ones), memory_ids (i32; 0 is seen by nobody), distance_bias (added to the logits by "
-        "memory position - query position, clipped to what `distance` holds: -n to n). They broadcast by "
-        "name. Weights are dropped out at `rate` with a mask over the dimensions `noise` (empty: all) of "
-        "queries x memory. A query that sees nothing gives zeros. Computed in f32 or f64. Outputs: y like q; "
-        "log_sum, the log of the sum of the exponentials of each query (0 if it sees nothing).",
+        "The sum of v over `memory`, weighted by the softmax of scale * q k (contracted over `feature`) "
+        "+ bias. Inputs: q, k, v, then those that `with` names: query_positions and memory_positions "
+        "(i32; with `causal`, a query sees positions up to its own), query_segments and memory_segments "
+        "(i32; a query sees equal ones), memory_ids (i32; 0 is seen by nobody), distance_bias (added to "
+        "the logits by memory position - query position, clipped to what `distance` holds: -n to n). "
+        "They broadcast by name. Weights are dropped out at `rate` with a mask over the dimensions "
+        "`noise` (empty: all) of queries x memory. A query that sees nothing gives zeros. Computed in "
+        "f32 or f64. Outputs: y like q; log_sum, the log of the sum of the exponentials of each query "
+        "(0 if it sees nothing).",
     .infer = infer_attention,
     .role = role_attention,
     .grad = grad_attention,
