@@ -205,6 +205,7 @@ bool pinning_allowed() {
 
 PoolPlan plan_pool(int ranks, bool pin) {
   pin = pinning_allowed() && pin;
+  if (ranks > usable_cores()) return {};  // a look at the machine costs time and would change nothing
   const Topology topology = Topology::machine();
   const int cores = topology.cores() > 0 ? topology.cores() : usable_cores();
   PoolPlan plan;

@@ -56,18 +56,26 @@ class AttentionItem {
   std::int32_t number(AttentionOperand o, std::int64_t i) const {
     return at<std::int32_t>(o)[i * step(o).row];
   }
+  // Positions in a block of the memory.
+  int memory_in(std::int64_t b) const {
+    return static_cast<int>(std::min<std::int64_t>(kBlock, plan_.memory - b * kBlock));
+  }
 
-  // Keys and values of the blocks [begin, end) of the memory.
-  void load_memory(std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b) {
-      const std::int64_t first = b * kBlock;
-      const int count = static_cast<int>(std::min<std::int64_t>(kBlock, plan_.memory - first));
-      for (const auto& [o, to] : {std::pair(kK, layout_.k), std::pair(kV, layout_.v)}) {
-        load_rows(at(o) + first * step(o).row, step(o), count, rounded_up(count, kTileRows), plan_.features,
-                  width_, 1, memory_row(to, first));
-      }
-      extremes()[b] = extremes_of(kMemoryPositions, kMemorySegments, first, count);
+  // Prepares the blocks [begin, end) of the memory.
+  void look_at_memory(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b)
+      extremes()[b] = extremes_of(kMemoryPositions, kMemorySegments, b * kBlock, memory_in(b));
+  }
+
+  // Keys and values of a block of the memory.
+  void load_memory(std::int64_t b) {
+    if (extremes()[b].loaded) return;
+    const std::int64_t first = b * kBlock;
+    for (const auto& [o, to] : {std::pair(kK, layout_.k), std::pair(kV, layout_.v)}) {
+      load_rows(at(o) + first * step(o).row, step(o), memory_in(b), rounded_up(memory_in(b), kTileRows),
+                plan_.features, width_, 1, memory_row(to, first));
     }
+    extremes()[b].loaded = true;
   }
 
   // Queries of block `b`, times the scale, as rows and as columns.
@@ -112,7 +120,7 @@ class AttentionItem {
     pair.block = b;
     pair.first = b * kBlock;
     pair.queries = queries_;
-    pair.memory = static_cast<int>(std::min<std::int64_t>(kBlock, plan_.memory - pair.first));
+    pair.memory = memory_in(b);
     pair.panels = (queries_ + kPanel - 1) / kPanel;
     pair.masked = masked;
     for (int p = 0; p < pair.panels; ++p) pair.seen[p] = {0, pair.memory};
@@ -224,7 +232,7 @@ class AttentionItem {
                                 std::int64_t count) const {
     constexpr std::int32_t kLow = std::numeric_limits<std::int32_t>::min(),
                            kHigh = std::numeric_limits<std::int32_t>::max();
-    AttentionExtremes x{kHigh, kLow, kHigh, kLow, false, false};
+    AttentionExtremes x{kHigh, kLow, kHigh, kLow, false, false, false};
     const bool ids = positions == kMemoryPositions && has(kMemoryIds);
     std::int64_t padding = 0;
     for (std::int64_t i = first; i < first + count; ++i) {

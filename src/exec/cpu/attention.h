@@ -72,10 +72,11 @@ struct AttentionRun {
   std::array<std::int64_t, kAttentionDims> dim_step{};
 };
 
-// Extremes of a block of the memory, to see at once what is hidden.
+// Extremes of a block of the memory, to see at once what is hidden. Keys and values are loaded when somebody
+// sees the block.
 struct AttentionExtremes {
   std::int32_t position_low, position_high, segment_low, segment_high;
-  bool some_padding, all_padding;
+  bool some_padding, all_padding, loaded;
 };
 
 // A thread's scratch: offsets in floats. Never more for smaller sizes.

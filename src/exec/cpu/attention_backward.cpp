@@ -26,7 +26,7 @@ class BackwardItem : public AttentionItem<T> {
 
   void run(const AttentionPart& work) {
     if (work.memory_begin >= work.memory_end || work.query_begin >= this->plan_.query_blocks()) return;
-    this->load_memory(work.memory_begin, work.memory_end);
+    this->look_at_memory(work.memory_begin, work.memory_end);
     first_row_ = work.memory_begin * kBlock;
     end_row_ = std::min(work.memory_end * kBlock, this->plan_.memory);
     for (std::int64_t sums : {this->layout_.dk, this->layout_.dv}) {
@@ -55,7 +55,9 @@ class BackwardItem : public AttentionItem<T> {
     }
     for (std::int64_t m = work.memory_begin; m < work.memory_end; ++m) {
       BlockPair pair;
-      if (this->meet(m, pair)) add_pair(pair, work, sums, table);
+      if (!this->meet(m, pair)) continue;
+      this->load_memory(m);
+      add_pair(pair, work, sums, table);
     }
     if (work.dq) store_queries(sums);
     if (biased && work.bias_sum != nullptr) {

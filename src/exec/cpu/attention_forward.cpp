@@ -25,7 +25,7 @@ class ForwardItem : public AttentionItem<T> {
 
   void run(const AttentionPart& work) {
     if (work.query_begin >= this->plan_.query_blocks()) return;
-    this->load_memory(0, this->plan_.memory_blocks());
+    this->look_at_memory(0, this->plan_.memory_blocks());
     for (std::int64_t b = work.query_begin; b < this->plan_.query_blocks(); b += work.query_step) block(b);
   }
 
@@ -39,6 +39,7 @@ class ForwardItem : public AttentionItem<T> {
     for (std::int64_t m = 0; m < this->plan_.memory_blocks(); ++m) {
       BlockPair pair;
       if (!this->meet(m, pair)) continue;
+      this->load_memory(m);
       this->logits(pair, tile);
       soften(pair, tile);
       this->clear_unseen(pair, tile);
