@@ -77,6 +77,9 @@ struct OptimizerSection {
 struct MeshConfig {
   std::string shape;   // "rows:2;cols:2"; empty: one processor
   std::string layout;  // rules, or a preset's name
+  // Bytes that a process with all ranks may take for variables and arenas; values are computed again to keep
+  // it. 0: as many as it needs.
+  std::int64_t memory = 0;
   bool operator==(const MeshConfig&) const = default;
 };
 

@@ -96,6 +96,10 @@ class Target {
                                  const std::vector<Type>& out) const = 0;
   // True when the step may write output `out` over input `in` (same bytes) in place.
   virtual bool in_place(const Step& step, int in, int out) const = 0;
+  // Estimates, by which steps are put in order: the seconds of a step's work, and those in which a collective
+  // is under way by itself, without the rank's processors. 0: there is nothing to hide.
+  virtual double work_seconds(const Program&, const Step&) const { return 0; }
+  virtual double wire_seconds(const Collective&) const { return 0; }
 };
 
 // A pass that can be left out. Results do not depend on it, speed and memory do.
@@ -110,14 +114,20 @@ struct LowerOptions {
   // Ranks that hold the same part of a variable share its memory (threads of one process): each updates rows
   // of its own, and gradients are reduced only there.
   bool shared_variables = false;
-  std::set<std::string> without;  // passes to leave out, by name ("in_place" and "own_rows" are the Session's)
+  std::set<std::string>
+      without;  // passes to leave out, by name ("in_place" and "own_rows" are the Session's)
   std::map<std::string, Placement>
       accumulators;      // where accumulators already live; lower() adds those it decides
   bool pin_all = false;  // keep every value separate and alive (inspection, NaN naming)
+  // The machine, for "overlap" and the budget; null: one whose collectives hide behind nothing.
+  const Target* target = nullptr;
+  // Budget of a process that holds all ranks: variables, which replicas share, and arenas. Values are
+  // computed again where that is needed. 0: none.
+  std::int64_t memory_bytes = 0;
 };
 
-// Lowers what `targets` (tensors to fetch, and assignments) need. Throws UserError on an illegal layout or an
-// unknown pass.
+// Lowers what `targets` (tensors to fetch, and assignments) need. Throws UserError on an illegal layout, an
+// unknown pass or a budget that cannot be kept. REQUIRES a target where there is a budget.
 Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh& mesh, const Layout& layout,
               LowerOptions& options);
 

@@ -26,6 +26,9 @@ struct SessionOptions {
   std::uint64_t seed = 1;
   double deadline_seconds = 300;  // a rank that does not reach a collective within it ends the run
   bool random_delays = false;     // tests: sleep a random time at every collective
+  // Collectives take time by themselves, as between machines: latency + payload / rate each, one after the
+  // other, while the ranks may compute. For tests and studies. 0: no network.
+  double link_latency_seconds = 0, link_bytes_per_second = 0;
   // Every thread of every rank stays on a processor of its own, if there are enough in the process' affinity
   // mask. Off where the environment has TESSERA_PIN=off. Say false for a session that shares the machine with
   // other busy threads, such as a second session.

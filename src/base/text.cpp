@@ -3,7 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <iterator>
+
+#include "base/check.h"
 
 namespace tessera {
 
@@ -52,6 +57,42 @@ std::string printable(std::string_view text, std::size_t limit) {
     text.remove_prefix(taken);
   }
   return out;
+}
+
+namespace {
+
+constexpr const char* kBinaryUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+constexpr const char* kDecimalUnits[] = {"B", "kB", "MB", "GB", "TB"};
+
+}  // namespace
+
+std::int64_t parse_bytes(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  std::string unit(end);
+  unit.erase(0, unit.find_first_not_of(' '));
+  double scale = unit.empty() ? 1 : 0;
+  for (std::size_t u = 0; u < std::size(kBinaryUnits); ++u) {
+    if (unit == kBinaryUnits[u]) scale = std::pow(1024.0, static_cast<double>(u));
+    if (unit == kDecimalUnits[u]) scale = std::pow(1000.0, static_cast<double>(u));
+  }
+  constexpr double kMost = 1e18;
+  TESSERA_CHECK(end != text.c_str() && scale > 0 && number >= 0 && number * scale <= kMost,
+                "'{}' is no number of bytes; write it as 900MiB, 1.5GB or 4096", printable(text));
+  return static_cast<std::int64_t>(number * scale);
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  std::size_t unit = 0;
+  for (; bytes > 0 && bytes % 1024 == 0 && unit + 1 < std::size(kBinaryUnits); ++unit) bytes /= 1024;
+  return fmt::format("{}{}", bytes, kBinaryUnits[unit]);
+}
+
+std::string people_bytes(std::int64_t bytes) {
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kBinaryUnits); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kBinaryUnits[unit]);
 }
 
 }  // namespace tessera

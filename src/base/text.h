@@ -1,6 +1,7 @@
 // Text that comes from outside: validity of UTF-8, and a form that is safe to print.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,5 +16,13 @@ bool is_utf8(std::string_view text);
 // The text with control characters and malformed bytes written as \xNN, cut to `limit` bytes with "..." at
 // the end: names from files must not reach a terminal raw.
 std::string printable(std::string_view text, std::size_t limit = 200);
+
+// A number of bytes: "900MiB", "1.5 GB", "4096"; units B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB,
+// TiB. Throws UserError.
+std::int64_t parse_bytes(const std::string& text);
+// Short and exact, for parse_bytes: "900MiB", "4097B".
+std::string bytes_text(std::int64_t bytes);
+// For people: "899.6 MiB".
+std::string people_bytes(std::int64_t bytes);
 
 }  // namespace tessera

@@ -54,6 +54,7 @@ struct Ticket {
   std::uint64_t number = 0;  // how many this rank started before it in this run
   const void* in = nullptr;
   void* out = nullptr;
+  double arrival = 0;  // on the clock of now(): not there before
 };
 
 class Communicator {

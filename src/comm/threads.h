@@ -22,9 +22,18 @@
 
 namespace tessera {
 
+// A network between the ranks, made of waiting: a collective is under way for latency + payload / rate.
+struct Link {
+  double latency_seconds = 0, bytes_per_second = 0;  // 0: no limit
+  double seconds(std::int64_t bytes) const {
+    return latency_seconds + (bytes_per_second > 0 ? static_cast<double>(bytes) / bytes_per_second : 0);
+  }
+};
+
 struct ThreadsOptions {
   double deadline_seconds = 300;
   bool random_delays = false;  // tests: a random pause before every meeting
+  Link link = {};
 };
 
 class ThreadsCommunicator;

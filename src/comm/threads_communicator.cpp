@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "comm/pieces.h"
 
 namespace tessera {
@@ -48,7 +49,9 @@ std::unique_ptr<PreparedCollective> ThreadsCommunicator::prepare(CollectivePlan 
 
 Ticket ThreadsCommunicator::start(const PreparedCollective& collective, const void* in, void* out) {
   delay();
-  const Ticket ticket{&collective, next_++, in, out};
+  Ticket ticket{&collective, next_++, in, out};
+  if (const double seconds = world_.options_.link.seconds(collective.plan.bytes); seconds > 0)
+    ticket.arrival = link_free_ = std::max(link_free_, now()) + seconds;
   Slot& slot = mine(ticket);
   const std::uint64_t old = slot.phase.load(std::memory_order_relaxed);
   TESSERA_ASSERT(old == 0 || old % 4 == kDone, "more than {} collectives in flight at {}", kMaxInFlight,
@@ -63,6 +66,7 @@ Ticket ThreadsCommunicator::start(const PreparedCollective& collective, const vo
 void ThreadsCommunicator::wait(const Ticket& ticket) {
   const PreparedCollective& collective = *ticket.collective;
   meet(ticket, kPosted);
+  await_arrival(ticket);
   for (int member : collective.plan.group) check_agreement(ticket, member);
   if (collective.two_phase) {
     reduce_slice(ticket);
@@ -206,6 +210,14 @@ void ThreadsCommunicator::reduce_in_place(const Ticket& ticket) {
   post(ticket, kReduced);
   meet(ticket, kReduced);
   if (bytes > 0) std::memcpy(ticket.out, result.data(), bytes);
+}
+
+void ThreadsCommunicator::await_arrival(const Ticket& ticket) {
+  if (ticket.arrival == 0) return;
+  const double begin = now();
+  if (begin >= ticket.arrival) return;
+  std::this_thread::sleep_for(std::chrono::duration<double>(ticket.arrival - begin));
+  wait_seconds_ += now() - begin;
 }
 
 void ThreadsCommunicator::delay() {

@@ -42,11 +42,13 @@ class ThreadsCommunicator final : public Communicator {
   void reduce_in_place(const Ticket& ticket);
   std::span<const void* const> inputs_of(const Ticket& ticket, const std::vector<int>& sources);
   void delay();
+  void await_arrival(const Ticket& ticket);
 
   ThreadsWorld& world_;
   int rank_;
   std::uint64_t next_ = 0;
   double wait_seconds_ = 0;
+  double link_free_ = 0;  // when the link has carried what was started
   std::vector<const void*> sources_;
   std::minstd_rand random_;
   std::unique_ptr<PreparedCollective> everyone_;

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/check.h"
-#include "exec/cpu_target.h"
 #include "exec/session_impl.h"
 
 namespace tessera {
@@ -79,11 +78,13 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   LowerOptions lower_options = options.lower;
   lower_options.pin_all = pinned || options.lower.pin_all;
   lower_options.shared_variables = lower_options.without.count("own_rows") == 0;
+  const CpuTarget machine = target(pinned);
+  lower_options.target = &machine;
   compiled->program = lower(g, targets, core->mesh, &g == &graph ? layout : relaxed(layout), lower_options);
   options.lower.accumulators = lower_options.accumulators;
   compiled->classes = step_classes(compiled->program);
   note_contents(*compiled);
-  make_plan(*compiled);
+  compiled->plan = plan_memory(compiled->program, machine);
   std::vector<StoredVariable> added = new_variables(*compiled);
   check_memory(*compiled, added);
   initialise_all(std::move(added));
@@ -93,11 +94,9 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   return static_cast<int>(core->programs.size()) - 1;
 }
 
-void Session::Impl::make_plan(CompiledProgram& compiled) {
-  const bool in_place =
-      !compiled.pinned && !options.lower.pin_all && options.lower.without.count("in_place") == 0;
-  const CpuTarget target(pool.threads(), in_place);
-  compiled.plan = plan_memory(compiled.program, target);
+CpuTarget Session::Impl::target(bool pinned) const {
+  const bool in_place = !pinned && !options.lower.pin_all && options.lower.without.count("in_place") == 0;
+  return {pool.threads(), in_place, {options.link_latency_seconds, options.link_bytes_per_second}};
 }
 
 // The program's variables that the Store lacks; checks those that it has.

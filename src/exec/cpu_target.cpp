@@ -2,6 +2,7 @@
 #include "exec/cpu_target.h"
 
 #include "exec/cpu/kernels.h"
+#include "lang/reference.h"
 
 namespace tessera {
 
@@ -15,12 +16,54 @@ std::int64_t CpuTarget::workspace(const Step& step, const std::vector<Type>& in,
   return kernel->workspace(step.call, in, out, threads_);
 }
 
+// Rates of a fast core: more work than needed lies over a collective rather than too little.
+double CpuTarget::work_seconds(const Program& program, const Step& step) const {
+  constexpr double kFlopsPerSecond = 80e9, kBytesPerSecond = 8e9;
+  if (step.kind == Step::Kind::Start || step.kind == Step::Kind::Wait) return 0;
+  double bytes = 0;
+  for (const std::vector<int>* ids : {&step.in, &step.out})
+    for (const int id : *ids) bytes += static_cast<double>(largest_local(program, id).bytes());
+  const double flops = step.kind == Step::Kind::Run ? product_flops(largest_call(program, step)) : 0;
+  return flops / (kFlopsPerSecond * threads_) + bytes / kBytesPerSecond;
+}
+
+double CpuTarget::wire_seconds(const Collective& collective) const {
+  return link_.seconds(collective.bytes);
+}
+
 bool CpuTarget::in_place(const Step& step, int in, int out) const {
   if (!in_place_) return false;
   if (step.kind == Step::Kind::Fused || step.kind == Step::Kind::Start) return true;
   const CpuKernel* kernel = find_kernel(step.call.op->name);
   if (kernel != nullptr) return kernel->in_place != nullptr && kernel->in_place(step.call, in, out);
   return step.call.op->scalar != nullptr;
+}
+
+std::string CpuTarget::kernel_of(const Program& program, const BoundProgram& bound, const Step& step) const {
+  switch (step.kind) {
+    case Step::Kind::Run:
+      break;
+    case Step::Kind::Fused:
+      return "fused";
+    case Step::Kind::Fill:
+      return "fill";
+    case Step::Kind::Copy:
+    case Step::Kind::Slice:
+      return "copy";
+    default:
+      return "";
+  }
+  std::vector<View> in, out;
+  for (auto [ids, views] : {std::pair(&step.in, &in), std::pair(&step.out, &out)}) {
+    for (const int id : *ids) {
+      const auto v = static_cast<std::size_t>(id);
+      views->push_back(make_view(nullptr, program.values[v].type, bound.boxes[v]));
+    }
+  }
+  const std::string name = step.call.op->name;
+  const CpuKernel* kernel = find_kernel(name);
+  if (kernel != nullptr && kernel->supports({step.call, in, out, threads_})) return name;
+  return step.call.op->scalar != nullptr ? "fused" : "reference " + name;
 }
 
 }  // namespace tessera

@@ -1,22 +1,30 @@
 // What this machine's kernels need and allow: the Target that memory plans are made with.
 #pragma once
 
+#include "comm/threads.h"
 #include "tessera/program.h"
 
 namespace tessera {
 
 class CpuTarget final : public Target {
  public:
-  CpuTarget(int threads, bool in_place) : threads_(threads), in_place_(in_place) {}
+  CpuTarget(int threads, bool in_place, const Link& link = {})
+      : threads_(threads), in_place_(in_place), link_(link) {}
 
   std::string name() const override { return "cpu"; }
   std::int64_t workspace(const Step& step, const std::vector<Type>& in,
                          const std::vector<Type>& out) const override;
   bool in_place(const Step& step, int in, int out) const override;
+  double work_seconds(const Program& program, const Step& step) const override;
+  double wire_seconds(const Collective& collective) const override;
+  // What executes a step of one rank's program, by name: an op's kernel, "fused", "reference cumsum", "copy";
+  // empty for what takes no time.
+  std::string kernel_of(const Program& program, const BoundProgram& bound, const Step& step) const;
 
  private:
   int threads_;
   bool in_place_;
+  Link link_;
 };
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/arena.h"
+#include "exec/cpu_target.h"
 #include "exec/rank_pool.h"
 #include "exec/rank_program.h"
 #include "exec/trace.h"
@@ -21,7 +22,7 @@ struct CompiledProgram {
   Program program;
   MemoryPlan plan;
   std::vector<std::unique_ptr<RankProgram>> ranks;
-  std::vector<StepClass> classes;  // of the steps
+  std::vector<StepClass> classes;   // of the steps
   std::vector<int> feeds;           // values
   std::vector<std::string> inputs;  // of the graph, also those that the program does not need
   std::int64_t collectives = 0, collective_bytes = 0;
@@ -30,7 +31,9 @@ struct CompiledProgram {
 struct SessionCore {
   SessionCore(Mesh m, const SessionOptions& options)
       : mesh(std::move(m)),
-        world(mesh.ranks(), {options.deadline_seconds, options.random_delays}),
+        world(mesh.ranks(), {options.deadline_seconds,
+                             options.random_delays,
+                             {options.link_latency_seconds, options.link_bytes_per_second}}),
         local(world) {
     store.impl().mesh = mesh;
   }
@@ -61,7 +64,7 @@ struct Session::Impl {
   Trace trace;
 
  private:
-  void make_plan(CompiledProgram& compiled);
+  CpuTarget target(bool pinned) const;
   std::vector<StoredVariable> new_variables(const CompiledProgram& compiled);
   void check_memory(const CompiledProgram& compiled, const std::vector<StoredVariable>& added);
   void initialise_all(std::vector<StoredVariable> added);

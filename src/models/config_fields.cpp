@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "lang/text.h"
 
 namespace tessera {
@@ -346,7 +347,12 @@ ConfigSection train_fields(TrainConfig& t) {
 ConfigSection mesh_fields(MeshConfig& m) {
   return {"mesh",
           {text("shape", m.shape, "axes and sizes: rows:2;cols:2"),
-           text("layout", m.layout, "rules such as batch:rows;d_ff:cols, or dp, mp, dp_mp, fsdp")}};
+           text("layout", m.layout, "rules such as batch:rows;d_ff:cols, or dp, mp, dp_mp, fsdp"),
+           parsed(
+               "memory", "bytes, such as 900MiB",
+               "what variables and arenas may take; values are computed again to keep it; 0: no limit",
+               [&m](const std::string& text) { m.memory = parse_bytes(text); },
+               [&m] { return bytes_text(m.memory); })}};
 }
 
 ConfigSection decode_fields(DecodeConfig& d) {

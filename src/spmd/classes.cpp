@@ -140,6 +140,12 @@ std::vector<MemoryClass> value_classes(const Program& program) {
   return classes;
 }
 
+std::int64_t process_bytes(const Mesh& mesh, const ProgramValue& variable) {
+  std::int64_t partials = 1;
+  for (const int axis : variable.placement.pending_axes()) partials *= mesh.axis_size(axis);
+  return partials * variable.type.bytes();
+}
+
 MemoryByClass memory_by_class(const Program& program, const MemoryPlan& plan) {
   MemoryByClass memory{};
   const auto add = [&](MemoryClass c, std::int64_t rank, std::int64_t process) {
@@ -149,12 +155,10 @@ MemoryByClass memory_by_class(const Program& program, const MemoryPlan& plan) {
   const std::int64_t ranks = program.mesh.ranks();
   for (const ProgramValue& value : program.values) {
     if (value.kind != ProgramValue::Kind::Variable) continue;
-    std::int64_t partials = 1;  // what is complete is there once in a process, partial sums are kept apart
-    for (const int axis : value.placement.pending_axes()) partials *= program.mesh.axis_size(axis);
     add(class_of(value),
         largest_elements(program.mesh, value.type.shape, value.placement) *
             static_cast<std::int64_t>(size_of(value.type.dtype)),
-        partials * value.type.bytes());
+        process_bytes(program.mesh, value));
   }
   const std::vector<MemoryClass> classes = value_classes(program);
   std::int64_t workspace = plan.liveness_bound;

@@ -7,18 +7,11 @@
 #include <map>
 #include <vector>
 
+#include "base/text.h"
 #include "spmd/explain.h"
 
 namespace tessera {
 namespace {
-
-std::string people_bytes(std::int64_t bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
-}
 
 std::string people_flops(double flops) {
   const char* const units[] = {"", "k", "M", "G", "T", "P"};

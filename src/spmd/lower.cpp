@@ -2,9 +2,12 @@
 #include "spmd/lower.h"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 
 #include "base/check.h"
+#include "base/text.h"
+#include "spmd/explain.h"
 #include "spmd/passes.h"
 
 namespace tessera {
@@ -289,12 +292,50 @@ Cut Lowering::home_cut(const Dim& dim) const {
   return home_placement(mesh_, layout_, Shape({dim}), dim.name).cuts[0];
 }
 
+namespace {
+
+// What a rank's arena may take, by the budget; no limit without one.
+std::int64_t arena_budget(const Program& program, std::int64_t memory_bytes) {
+  if (memory_bytes == 0) return std::numeric_limits<std::int64_t>::max();
+  std::int64_t variables = 0;
+  for (const ProgramValue& value : program.values)
+    if (value.kind == ProgramValue::Kind::Variable) variables += process_bytes(program.mesh, value);
+  TESSERA_CHECK(variables <= memory_bytes,
+                "the variables alone take {} in a process of all ranks; the budget is {}: split a dimension "
+                "of theirs, or choose an optimizer with smaller slots",
+                people_bytes(variables), people_bytes(memory_bytes));
+  return (memory_bytes - variables) / program.mesh.ranks();
+}
+
+// The passes that look at the whole program's time and memory.
+Program in_budget(Program program, const LowerOptions& options) {
+  const Target& target = *options.target;
+  const std::int64_t budget = arena_budget(program, options.memory_bytes);
+  if (options.memory_bytes > 0) {
+    program = recompute(std::move(program), target, budget);
+    const std::int64_t needed = plan_memory(program, target).arena_bytes, ranks = program.mesh.ranks();
+    TESSERA_CHECK(
+        needed <= budget,
+        "the arenas of {} ranks need {}, whatever is computed again; the budget of {} leaves {} for "
+        "them: make the batch smaller, take more micro-batches or split another dimension",
+        ranks, people_bytes(ranks * needed), people_bytes(options.memory_bytes),
+        people_bytes(ranks * budget));
+  }
+  if (options.without.count("overlap") != 0) return program;
+  Program moved = overlap(program, target);
+  const bool fits = options.memory_bytes == 0 || plan_memory(moved, target).arena_bytes <= budget;
+  return fits ? moved : program;
+}
+
+}  // namespace
+
 Program lower(const Graph& graph, const std::vector<Tensor>& targets, const Mesh& mesh, const Layout& layout,
               LowerOptions& options) {
   check_passes(options.without);
   Program program = Lowering(mesh, layout, options).run(graph, targets);
   drop_unread(program);
   if (options.without.count("fuse") == 0 && !options.pin_all) program = fuse(std::move(program));
+  if (options.target != nullptr && !options.pin_all) program = in_budget(std::move(program), options);
   if (!options.pin_all) insert_frees(program);
   verify(program);
   return program;

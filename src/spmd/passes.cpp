@@ -12,6 +12,7 @@ const std::vector<Pass>& passes() {
       {"reduce_scatter", "a sum that is needed in parts is reduced in parts"},
       {"fuse", "component-wise steps share one loop"},
       {"early_update", "a parameter is updated as soon as its gradient is there"},
+      {"overlap", "collectives start early and are waited for late, where that hides them"},
       {"own_rows", "replicas in one process update rows of their own, and gradients are reduced only there"},
       {"in_place", "results take over the memory of inputs that end there"},
       {"views", "renames and reshapes of whole values copy nothing"},

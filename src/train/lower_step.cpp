@@ -23,9 +23,12 @@ LoweredStep lower_training_step(const Config& config) {
   Graph graph;
   const Tensors targets = build_training_step(graph, config, shape, accumulate);
   LowerOptions options;
+  const CpuTarget target(1, true);
   options.shared_variables = true;
+  options.target = &target;
+  options.memory_bytes = config.mesh.memory;
   result.program = lower(graph, targets, mesh, layout, options);
-  result.plan = plan_memory(result.program, CpuTarget(1, true));
+  result.plan = plan_memory(result.program, target);
   result.parameters = parameter_count(config.model);
   return result;
 }

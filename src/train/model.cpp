@@ -36,6 +36,7 @@ Model::Impl::Impl(Config c, std::optional<Tokenizer> t, SessionOptions options)
   check_layout(graph, mesh, layout);
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.deadline_seconds = config.train.deadline_seconds;
+  options.lower.memory_bytes = config.mesh.memory;
   session = std::make_unique<Session>(graph, mesh, with_optional_rules(layout), std::move(options));
 }
 

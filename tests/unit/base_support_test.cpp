@@ -74,6 +74,20 @@ TEST(Text, PrintableEscapesWhatATerminalWouldObey) {
   EXPECT_EQ(printable(std::string(1000, 'x'), 10), "xxxxxxxxxx...");
 }
 
+TEST(Text, NumbersOfBytesHaveUnits) {
+  EXPECT_EQ(parse_bytes("4096"), 4096);
+  EXPECT_EQ(parse_bytes("900MiB"), std::int64_t{900} << 20);
+  EXPECT_EQ(parse_bytes("1.5 GB"), 1'500'000'000);
+  EXPECT_EQ(parse_bytes("0"), 0);
+  for (const char* bad : {"", "MiB", "-1", "5 Mib", "1e30", "3 GiB or so", "nan"})
+    EXPECT_THROW(parse_bytes(bad), UserError) << bad;
+  for (const std::int64_t bytes :
+       {std::int64_t{0}, std::int64_t{1}, std::int64_t{4097}, std::int64_t{3} << 41})
+    EXPECT_EQ(parse_bytes(bytes_text(bytes)), bytes);
+  EXPECT_EQ(bytes_text(std::int64_t{900} << 20), "900MiB");
+  EXPECT_EQ(people_bytes(1536), "1.5 KiB");
+}
+
 TEST(AlignedBuffer, AlignmentZeroAndMove) {
   for (std::size_t size : {1u, 63u, 64u, 1000u, 1u << 20}) {
     AlignedBuffer buffer(size, AlignedBuffer::Fill::Zero);

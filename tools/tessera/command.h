@@ -14,7 +14,7 @@ namespace tessera::command {
 struct Common {
   std::string source;               // a configuration file, or a run folder
   std::string preset;               // instead of a file
-  std::string mesh, layout, dtype;  // override the configuration when given
+  std::string mesh, layout, memory, dtype;  // override the configuration when given
   std::int64_t seed = -1;
   std::vector<std::string> set;  // "section.key=value"
 

@@ -16,6 +16,7 @@ std::vector<std::string> Common::overrides() const {
   auto quoted = [](const std::string& text) { return fmt::format("\"{}\"", text); };
   if (!mesh.empty()) all.push_back("mesh.shape=" + quoted(mesh));
   if (!layout.empty()) all.push_back("mesh.layout=" + quoted(layout == "none" ? "" : layout));
+  if (!memory.empty()) all.push_back("mesh.memory=" + quoted(memory));
   if (!dtype.empty()) all.push_back("model.dtype=" + quoted(dtype));
   if (seed >= 0) all.push_back(fmt::format("train.seed={}", seed));
   return all;

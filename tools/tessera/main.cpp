@@ -41,6 +41,8 @@ void add_overrides(CLI::App& app, Common& common) {
   app.add_option("--mesh", common.mesh, "the mesh, such as rows:2;cols:2 (quote it)");
   app.add_option("--layout", common.layout,
                  "the layout, such as batch:rows;heads:cols;d_ff:cols, or dp, mp, dp_mp, fsdp, none");
+  app.add_option("--memory", common.memory,
+                 "what variables and arenas may take, such as 900MiB; values are computed again to keep it");
   app.add_option("--dtype", common.dtype, "type of activations: f32, bf16 or f64");
   app.add_option("--seed", common.seed, "seed of initial values, dropout, data order and sampling")
       ->check(at_least(0));

@@ -1,0 +1,64 @@
+// Communication under computation, on a link that is made of waiting and carries all of a step's collectives
+// in half the time of its work: a step with and without the overlap pass over one without any link
+// (`over_work`). The three take turns.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "support/deep_mlp.h"
+
+namespace tessera::benchmarks {
+namespace {
+
+struct Variant {
+  explicit Variant(const testing::DeepMlp& model, const char* layout, SessionOptions options)
+      : session(model.graph, Mesh::parse("data:2"), Layout::parse(layout), std::move(options)),
+        program(session.compile(model.targets)) {}
+
+  double step(const FeedMap& feeds) {
+    session.reset_stats();
+    session.run(program, feeds);
+    return session.stats().seconds;
+  }
+
+  Session session;
+  int program;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void overlap(benchmark::State& state, const char* layout) {
+  const testing::DeepMlp model(16, 512, 512);
+  const FeedMap feeds = model.feeds();
+  SessionOptions options;
+  Variant plain(model, layout, options);
+  std::vector<double> work, ratios_with, ratios_without;
+  for (int i = 0; i < 20; ++i) work.push_back(plain.step(feeds));
+  const double bytes = static_cast<double>(plain.session.stats().collective_bytes);
+  options.link_bytes_per_second = bytes / (0.5 * median(work));
+  Variant with(model, layout, options);
+  options.lower.without = {"overlap"};
+  Variant without(model, layout, options);
+  for (auto _ : state) {
+    const double alone = plain.step(feeds);
+    ratios_with.push_back(with.step(feeds) / alone);
+    ratios_without.push_back(without.step(feeds) / alone);
+  }
+  state.counters["over_work"] = median(ratios_with);
+  state.counters["over_work_without"] = median(ratios_without);
+}
+
+BENCHMARK_CAPTURE(overlap, data, "batch:data")->Iterations(40)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(overlap, params_split, "batch:data;params.*:data;slots.*:data")
+    ->Iterations(40)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace tessera::benchmarks
+
+BENCHMARK_MAIN();

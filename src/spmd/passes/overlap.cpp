@@ -1,0 +1,161 @@
+// Communication under computation. The order of steps is found by running the program in thought: a step
+// takes its work, a collective is under way from its start on, one after the other. The rank does what comes
+// first in the old order and need not wait; what reads a collective that is still under way is left for
+// later, with all that depends on it.
+//
+// Two limits keep lifetimes near those of the old order. What is drawn forward to hide a collective lies at
+// most twice the time ahead that the collective is under way. And a collective whose input was there all
+// along (a stored parameter) starts no earlier than that before its place.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "spmd/passes.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kReach = 2;           // times the time under way
+constexpr std::size_t kInFlight = 64;  // collectives
+
+class Overlap {
+ public:
+  Overlap(const Program& program, const Target& target) : p_(program) {
+    const std::size_t count = p_.steps.size();
+    work_.resize(count);
+    before_.resize(count);
+    wire_.resize(count);
+    double before = 0;
+    for (std::size_t s = 0; s < count; ++s) {
+      before_[s] = before;
+      work_[s] = target.work_seconds(p_, p_.steps[s]);
+      before += work_[s];
+      if (p_.steps[s].kind == Step::Kind::Start) wire_[s] = target.wire_seconds(p_.steps[s].collective);
+    }
+    find_dependencies();
+  }
+
+  // The steps in their new order.
+  std::vector<std::size_t> run() {
+    for (std::size_t s = 0; s < missing_.size(); ++s)
+      if (missing_[s] == 0) ready_.insert(s);
+    while (!ready_.empty()) take(choose());
+    TESSERA_ASSERT(order_.size() == p_.steps.size(), "overlap lost {} steps",
+                   p_.steps.size() - order_.size());
+    return std::move(order_);
+  }
+
+ private:
+  const Step& step(std::size_t s) const { return p_.steps[s]; }
+  std::size_t base(int id) const {
+    while (p_.values[static_cast<std::size_t>(id)].view_of >= 0)
+      id = p_.values[static_cast<std::size_t>(id)].view_of;
+    return static_cast<std::size_t>(id);
+  }
+
+  // A step comes after the steps that wrote what it reads or writes, and after those that read what it
+  // writes.
+  void find_dependencies() {
+    struct Accesses {
+      std::vector<std::size_t> writers, readers;
+    };
+    std::vector<Accesses> accesses(p_.values.size());
+    followers_.resize(p_.steps.size());
+    missing_.resize(p_.steps.size());
+    for (std::size_t s = 0; s < p_.steps.size(); ++s) {
+      std::set<std::size_t> needed;
+      for (const int id : step(s).in) {
+        Accesses& a = accesses[base(id)];
+        needed.insert(a.writers.begin(), a.writers.end());
+        a.readers.push_back(s);
+      }
+      for (const int id : step(s).out) {
+        Accesses& a = accesses[base(id)];
+        needed.insert(a.writers.begin(), a.writers.end());
+        needed.insert(a.readers.begin(), a.readers.end());
+        a = {{s}, {}};
+      }
+      needed.erase(s);
+      missing_[s] = needed.size();
+      for (const std::size_t n : needed) followers_[n].push_back(s);
+    }
+  }
+
+  std::size_t start_of(std::size_t wait) const { return static_cast<std::size_t>(step(wait).start); }
+  bool under_way(std::size_t s) const {
+    return step(s).kind == Step::Kind::Wait && flights_.at(start_of(s)).arrival > time_;
+  }
+
+  std::size_t choose() const {
+    const auto is_start = [&](std::size_t s) { return step(s).kind == Step::Kind::Start; };
+    const auto next = std::find_if(ready_.begin(), ready_.end(),
+                                   [&](std::size_t s) { return !is_start(s) && !under_way(s); });
+    const auto awaited =
+        std::find_if(ready_.begin(), ready_.end(), [&](std::size_t s) { return under_way(s); });
+    const auto front = next != ready_.end() ? next : awaited;
+    if (front == ready_.end()) return *ready_.begin();  // only starts
+    if (in_flight() < kInFlight) {
+      for (const std::size_t s : ready_)
+        if (is_start(s) && (s < *front || before_[s] - before_[*front] <= kReach * (wire_[s] + backlog())))
+          return s;
+    }
+    if (awaited == ready_.end()) return *front;
+    const bool near = next != ready_.end() &&
+                      before_[*next] - before_[*awaited] <= kReach * flights_.at(start_of(*awaited)).duration;
+    return near && in_flight() < kInFlight ? *next : *awaited;
+  }
+
+  double backlog() const { return std::max(0.0, link_free_ - time_); }
+  std::size_t in_flight() const { return flights_.size() - waited_; }
+
+  void take(std::size_t s) {
+    if (step(s).kind == Step::Kind::Start) {
+      link_free_ = std::max(link_free_, time_) + wire_[s];
+      flights_[s] = {link_free_, link_free_ - time_};
+    }
+    if (step(s).kind == Step::Kind::Wait) {
+      time_ = std::max(time_, flights_.at(start_of(s)).arrival);
+      ++waited_;
+    }
+    time_ += work_[s];
+    order_.push_back(s);
+    ready_.erase(s);
+    for (const std::size_t f : followers_[s])
+      if (--missing_[f] == 0) ready_.insert(f);
+  }
+
+  const Program& p_;
+  std::vector<double> work_, before_, wire_;  // by step; before_: the work of those before it
+  std::vector<std::vector<std::size_t>> followers_;
+  std::vector<std::size_t> missing_;  // how many steps it still needs
+  std::set<std::size_t> ready_;
+  struct Flight {
+    double arrival, duration;  // from the start on, the wait for others before it included
+  };
+  std::map<std::size_t, Flight> flights_;  // by start
+  std::size_t waited_ = 0;
+  double time_ = 0, link_free_ = 0;
+  std::vector<std::size_t> order_;
+};
+
+}  // namespace
+
+Program overlap(Program program, const Target& target) {
+  const bool hides = std::any_of(program.steps.begin(), program.steps.end(), [&](const Step& step) {
+    return step.kind == Step::Kind::Start && target.wire_seconds(step.collective) > 0;
+  });
+  if (!hides) return program;
+  const std::vector<std::size_t> order = Overlap(program, target).run();
+  std::vector<int> moved_to(order.size());
+  for (std::size_t s = 0; s < order.size(); ++s) moved_to[order[s]] = static_cast<int>(s);
+  std::vector<Step> steps;
+  for (const std::size_t s : order) {
+    steps.push_back(std::move(program.steps[s]));
+    if (steps.back().start >= 0) steps.back().start = moved_to[static_cast<std::size_t>(steps.back().start)];
+  }
+  program.steps = std::move(steps);
+  return program;
+}
+
+}  // namespace tessera
