@@ -229,7 +229,11 @@ struct BenchReport {
   std::int64_t peak_resident_bytes = 0;  // of the process, the operands of the bare products included
   std::string shape;                     // of the batch
   std::vector<double> seconds = {};      // of each measured step
-  double first_loss = 0;                 // nats per token of the first step, before any update
+  // The step over its bound, median: contractions alone, and 24 bytes a parameter (gradient, parameter and
+  // two slots read and written), the saved activations twice and the weights twice at the rate of plain
+  // copies.
+  double over_bound = 0;
+  double first_loss = 0;          // nats per token of the first step, before any update
   double first_step_seconds = 0;  // from the beginning to the end of the first step: model, data, compilation
 };
 // Trains on the config's data (or on made-up tokens when data.train names no files) and measures whole steps:

@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "exec/bare_products.h"
+#include "exec/copy_bandwidth.h"
+#include "spmd/explain.h"
 #include "train/measured.h"
 
 namespace tessera {
@@ -28,7 +30,8 @@ std::int64_t peak_resident_bytes() {
 
 class Bench {
  public:
-  Bench(const Config& config, const BenchOptions& options) : options_(options), model_(config) {}
+  Bench(const Config& config, const BenchOptions& options)
+      : options_(options), model_(config), copies_(model_.session().mesh().ranks()) {}
 
   BenchReport run() {
     std::vector<Alone> alone;
@@ -48,9 +51,10 @@ class Bench {
   struct Alone {
     std::unique_ptr<BareProducts> products;
     double flops = 0;
+    double moved = 0;  // bytes of all ranks that the bound counts
   };
   struct Times {
-    std::vector<double> steps, bare, inside, shares;
+    std::vector<double> steps, bare, inside, shares, over_bound;
     double flops = 0, seconds = 0;
     std::int64_t tokens = 0;
   };
@@ -65,7 +69,23 @@ class Bench {
       all.insert(all.end(), more.begin(), more.end());
       flops += stats(program).contraction_flops;
     }
-    return {std::make_unique<BareProducts>(all, model_.session().mesh().ranks()), flops};
+    return {std::make_unique<BareProducts>(all, ranks()), flops, bytes_moved(shape)};
+  }
+
+  int ranks() { return model_.session().mesh().ranks(); }
+
+  double bytes_moved(std::size_t shape) {
+    constexpr double kUpdate = 24, kTwice = 2;
+    double weights = 0, activations = 0;
+    for (const int id : model_.programs(shape)) {
+      const MemoryByClass memory = memory_by_class(model_.session().program(id), model_.session().plan(id));
+      const auto bytes = [&](MemoryClass c) {
+        return static_cast<double>(memory[static_cast<std::size_t>(c)].process);
+      };
+      weights = std::max(weights, bytes(MemoryClass::Parameters));
+      activations = std::max(activations, bytes(MemoryClass::Activations));
+    }
+    return kUpdate * weights / sizeof(float) + kTwice * (activations + weights);
   }
 
   void step(std::int64_t i, std::vector<Alone>& alone, Times* times) {
@@ -77,6 +97,7 @@ class Bench {
       first_step_seconds_ = now() - begin_ - measuring_seconds_;
     }
     const double bare = alone[done.shape].products->run();
+    const double copies = alone[done.shape].moved / (ranks() * copies_.run());
     if (options_.note)
       options_.note(
           fmt::format("step {}: {:.4f} s, {:.4f} s of them in contractions; these alone by oneDNN {:.4f} s",
@@ -86,6 +107,7 @@ class Bench {
     times->bare.push_back(bare);
     times->inside.push_back(inside);
     times->shares.push_back(bare / done.seconds);
+    times->over_bound.push_back(done.seconds / (bare + copies));
     times->flops += alone[done.shape].flops;
     times->seconds += done.seconds;
     times->tokens += done.tokens;
@@ -97,6 +119,7 @@ class Bench {
     report.contraction_seconds = median(times.bare);
     report.inside_contraction_seconds = median(times.inside);
     report.share = median(times.shares);
+    report.over_bound = median(times.over_bound);
     report.contraction_flops = times.flops / static_cast<double>(std::max<std::int64_t>(1, options_.steps));
     report.tokens_per_second = times.seconds > 0 ? static_cast<double>(times.tokens) / times.seconds : 0;
     report.seconds = times.steps;
@@ -117,6 +140,7 @@ class Bench {
   double first_loss_ = 0, first_step_seconds_ = 0;
   BenchOptions options_;
   MeasuredModel model_;
+  CopyBandwidth copies_;
 };
 
 }  // namespace
@@ -134,11 +158,13 @@ std::string to_string(const BenchReport& r) {
       "contractions     {:.3f} Gflop a rank and step; alone by oneDNN {:.4f} s ({:.1f} Gflop/s a rank), in "
       "the step {:.4f} s ({:.1f} Gflop/s)\n"
       "share            {:.1f} % of the step's time is what its contractions take alone (oneDNN)\n"
+      "bound            {:.3f} times the least: those contractions and the bytes that a step must move\n"
       "arena            {:.1f} MiB a rank, least possible {:.1f} MiB (ratio {:.3f})\n"
       "resident growth  {:.1f} MiB over the measured steps",
       r.shape, r.step_seconds, r.tokens_per_second, r.contraction_flops / 1e9, r.contraction_seconds,
       rate(r.contraction_seconds), r.inside_contraction_seconds, rate(r.inside_contraction_seconds),
-      100 * r.share, static_cast<double>(r.arena_bytes) / kMiB, static_cast<double>(r.liveness_bound) / kMiB,
+      100 * r.share, r.over_bound, static_cast<double>(r.arena_bytes) / kMiB,
+      static_cast<double>(r.liveness_bound) / kMiB,
       static_cast<double>(r.arena_bytes) / static_cast<double>(r.liveness_bound),
       static_cast<double>(r.rss_growth_bytes) / kMiB);
 }

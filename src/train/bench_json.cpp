@@ -10,6 +10,7 @@ std::string to_json(const BenchReport& r) {
                               {"seconds", r.seconds},
                               {"tokens_per_second", r.tokens_per_second},
                               {"share", r.share},
+                              {"over_bound", r.over_bound},
                               {"contraction_flops", r.contraction_flops},
                               {"contraction_seconds", r.contraction_seconds},
                               {"inside_contraction_seconds", r.inside_contraction_seconds},
