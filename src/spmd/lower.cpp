@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <queue>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -22,7 +21,7 @@ Program Lowering::run(const Graph& graph, const std::vector<Tensor>& targets) {
   program_.remarks = check_layout(graph, mesh_, layout_);
   Scope scope;
   scope.graph = &graph;
-  std::vector<int> order = needed_order(graph, targets);
+  std::vector<int> order = lowering_order(graph, targets, enabled("early_update"));
   count_uses(scope, order, targets);
   for (int id : order) {
     lower_node(scope, id);
@@ -49,44 +48,6 @@ int Lowering::lower_fetch(const Scope& scope, const Tensor& target) {
   if (!overwritten) return id;
   const Placement same = value(id).placement;
   return emit_slice(id, same);
-}
-
-// The nodes that the targets need, in an order that keeps few values alive: as created, but updates of
-// variables as soon as their inputs are there.
-std::vector<int> Lowering::needed_order(const Graph& graph, const std::vector<Tensor>& targets) const {
-  std::vector<char> needed(graph.nodes().size(), 0);
-  for (const Tensor& t : targets) needed[static_cast<std::size_t>(t.node())] = 1;
-  for (int id = static_cast<int>(needed.size()) - 1; id >= 0; --id) {
-    if (needed[static_cast<std::size_t>(id)] == 0) continue;
-    for (const Tensor& in : graph.node(id).inputs) needed[static_cast<std::size_t>(in.node())] = 1;
-  }
-  std::vector<int> missing(needed.size(), 0);
-  std::vector<std::vector<int>> users(needed.size());
-  bool early = enabled("early_update");
-  auto rank = [&](int id) {  // updates first, then creation order
-    bool update = early && graph.node(id).region == Region::Update;
-    return std::make_pair(update ? 0 : 1, id);
-  };
-  using Entry = std::pair<int, int>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  for (int id = 0; id < static_cast<int>(needed.size()); ++id) {
-    if (needed[static_cast<std::size_t>(id)] == 0) continue;
-    std::set<int> sources;
-    for (const Tensor& in : graph.node(id).inputs) sources.insert(in.node());
-    missing[static_cast<std::size_t>(id)] = static_cast<int>(sources.size());
-    for (int source : sources) users[static_cast<std::size_t>(source)].push_back(id);
-    if (sources.empty()) ready.push(rank(id));
-  }
-  std::vector<int> order;
-  while (!ready.empty()) {
-    int id = ready.top().second;
-    ready.pop();
-    order.push_back(id);
-    for (int user : users[static_cast<std::size_t>(id)]) {
-      if (--missing[static_cast<std::size_t>(user)] == 0) ready.push(rank(user));
-    }
-  }
-  return order;
 }
 
 void Lowering::count_uses(Scope& scope, const std::vector<int>& order,

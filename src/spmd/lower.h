@@ -19,6 +19,10 @@ namespace tessera {
 // A tensor of a graph as the value that holds it.
 using TensorId = std::pair<int, int>;  // node, output
 
+// The nodes that the targets need, in an order that keeps few values alive: as created, but updates of
+// variables as soon as their gradients are there.
+std::vector<int> lowering_order(const Graph& graph, const std::vector<Tensor>& targets, bool early_updates);
+
 class Lowering {
  public:
   Lowering(const Mesh& mesh, const Layout& layout, LowerOptions& options);
@@ -45,7 +49,6 @@ class Lowering {
   };
 
   // --- lower.cpp
-  std::vector<int> needed_order(const Graph& graph, const std::vector<Tensor>& targets) const;
   void count_uses(Scope& scope, const std::vector<int>& order, const std::vector<Tensor>& targets) const;
   void lower_node(Scope& scope, int id);
   void lower_feed(Scope& scope, int id);
@@ -107,6 +110,8 @@ class Lowering {
   // --- reshard.cpp
   int reshard(int value, const Placement& target, const std::string& why);
   int reduce_pending(int value, const Placement& target, const std::string& why);
+  const Step* made_of_rows(int id, const Placement& target) const;
+  int make_rows(int id, const Placement& target);
   int emit_slice(int value, const Placement& target);
   // Rows that a rank has to itself of a variable stored as `stored`: its first dimension cut over every axis
   // that has replicas.

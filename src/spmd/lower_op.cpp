@@ -225,7 +225,7 @@ std::vector<int> Lowering::expand_op(const Call& call, const std::vector<int>& i
     }
   }
   std::vector<Tensor> outputs = call.op->expand(context);
-  std::vector<int> order = needed_order(scratch, outputs);
+  std::vector<int> order = lowering_order(scratch, outputs, enabled("early_update"));
   count_uses(scope, order, {});
   for (std::size_t i = 0; i < inputs.size(); ++i) set_value(scope, {context.inputs[i].node(), 0}, inputs[i]);
   for (int id : order) lower_node(scope, id);

@@ -179,6 +179,42 @@ bool Lowering::are_own_rows(const Shape& shape, const Placement& part, const Pla
   return true;
 }
 
+// The Run step that makes a value of stored variables and of scalars, component by component; null if there
+// is none, or `target` is not of the rank's rows of those variables.
+const Step* Lowering::made_of_rows(int id, const Placement& target) const {
+  const auto made = std::find_if(program_.steps.rbegin(), program_.steps.rend(), [&](const Step& step) {
+    return std::find(step.out.begin(), step.out.end(), id) != step.out.end();
+  });
+  if (made == program_.steps.rend() || made->kind != Step::Kind::Run || made->call.op->scalar == nullptr)
+    return nullptr;
+  const Shape& shape = value(id).type.shape;
+  bool any = false;
+  for (const int in : made->in) {
+    if (value(in).type.shape.is_scalar()) continue;
+    any = true;
+    if (value(in).type.shape != shape) return nullptr;
+    const bool rows = value(in).kind == ProgramValue::Kind::Variable
+                          ? are_own_rows(shape, target, value(in).placement)
+                          : made_of_rows(in, target) != nullptr;
+    if (!rows) return nullptr;
+  }
+  return any ? &*made : nullptr;
+}
+
+// A slice of such a value is made of the rank's rows of the variables, so that replicas share the work: the
+// update of a slot begins with such steps.
+int Lowering::make_rows(int id, const Placement& target) {
+  Step again = *made_of_rows(id, target);
+  for (int& in : again.in) {
+    if (value(in).type.shape.is_scalar()) continue;
+    in = value(in).kind == ProgramValue::Kind::Variable ? emit_slice(in, target) : make_rows(in, target);
+  }
+  const int out = new_value({.name = value(id).name, .type = value(id).type, .placement = target});
+  again.out = {out};
+  emit(std::move(again));
+  return out;
+}
+
 int Lowering::emit_slice(int id, const Placement& target) {
   ProgramValue result{.name = value(id).name, .type = value(id).type, .placement = target};
   const bool cut = !same_placement(mesh_, result.type.shape, value(id).placement, target);  // else a copy
@@ -188,6 +224,9 @@ int Lowering::emit_slice(int id, const Placement& target) {
     result.own_rows = true;
     return new_value(std::move(result));
   }
+  if (options_.shared_variables && cut && origin_.region == Region::Update &&
+      made_of_rows(id, target) != nullptr)
+    return make_rows(id, target);
   Step step;
   step.kind = Step::Kind::Slice;
   step.in = {id};

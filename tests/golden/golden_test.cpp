@@ -121,12 +121,13 @@ std::vector<Tensor> trained_layers(Graph& g) {
   return targets;
 }
 
-// The program with the places of its values, when passes are left out.
+// The program with the places of its values, when passes are left out, on a link that takes its time.
 std::string compiled(const std::set<std::string>& without) {
   Graph g;
   const std::vector<Tensor> targets = trained_layers(g);
   SessionOptions options;
   options.lower.without = without;
+  options.link_latency_seconds = 1e-6;
   Session session(g, Mesh::parse("rows:2"), Layout::parse("batch:rows;slots.*:rows"), options);
   const int id = session.compile(targets);
   return program_json(session.program(id), &session.plan(id));
@@ -139,7 +140,9 @@ TEST(Passes, EachThatCanBeLeftOutDoesSomething) {
 
 TEST(Passes, UnknownOnesAreRefused) {
   const std::string known =
-      " (passes that can be left out: delay, reduce_scatter, fuse, early_update, in_place, views)";
+      " (passes that can be left out: delay, reduce_scatter, fuse, early_update, overlap, own_rows, "
+      "in_place, "
+      "views)";
   expect_error<UserError>([] { compiled({"early_updates"}); },
                           "there is no pass 'early_updates'; did you mean 'early_update'?" + known);
   expect_error<UserError>([] { compiled({"bucketing"}); }, "there is no pass 'bucketing'" + known);

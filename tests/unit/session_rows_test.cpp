@@ -106,6 +106,33 @@ TEST(SessionOwnRows, GradientsAreReducedOnlyWhereTheyAreUsed) {
   }
 }
 
+// Adam's slots times constants are ready before any gradient: nothing of the update waits for the end, or is
+// done on more than the rank's rows.
+TEST(SessionOwnRows, UpdatesFollowTheirGradients) {
+  OptimizerConfig config;
+  config.weight_decay = 0.01;
+  const Rows model(config);
+  SessionOptions options;
+  options.lower.without = {"fuse"};
+  Session session(model.graph, Mesh::parse("a:2"), Layout::parse("batch:a"), options);
+  const Program& program = session.program(session.compile(model.targets));
+  int gradients = 0, assigned = 0;
+  for (int s = 0; s < static_cast<int>(program.steps.size()); ++s) {
+    const Step& step = program.steps[static_cast<std::size_t>(s)];
+    EXPECT_NE(step.kind, Step::Kind::Slice) << step.name;
+    if (step.kind == Step::Kind::Wait && step.collective.kind == CollectiveKind::ReduceScatter) {
+      EXPECT_EQ(assigned, 3 * gradients) << "the update before is not over";  // the parameter and two slots
+      ++gradients;
+    }
+    if (step.kind != Step::Kind::Assign) continue;
+    const Placement& placement = program.values[static_cast<std::size_t>(step.in[0])].placement;
+    if (placement.cuts.empty()) continue;  // a scalar is updated by all
+    ++assigned;
+    EXPECT_FALSE(placement.cuts[0].axes.empty() && placement.cuts[1].axes.empty()) << step.name;
+  }
+  EXPECT_EQ(gradients, 3);
+}
+
 // The gradient of an embedding goes to the table's rows from all tokens: no rank makes a table of it, alone
 // or added to the gradient of a tied projection.
 TEST(SessionOwnRows, EmbeddingGradientsAreMadeInParts) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "support/deep_mlp.h"
+#include "tessera/error.h"
 #include "tessera/models.h"
 #include "tessera/optimizer.h"
 
@@ -46,29 +47,32 @@ Outcome trained(const DeepMlp& model, const char* mesh, const char* layout, std:
   return outcome;
 }
 
-TEST(Recompute, KeepsTheBudgetAndTheBits) {
+TEST(MemoryBudget, KeepsTheBudgetAndTheBits) {
   const DeepMlp model(16, 192, 24);  // activations of 18 KiB, weights of 2 KiB
   const std::int64_t variables = variable_bytes(model);
-  for (const auto& [mesh, layout, ranks] : {std::tuple{"", "", 1},
-                                            {"a:3", "batch:a", 3},
-                                            {"a:2;b:2", "batch:a;width_b:b", 4},
-                                            {"a:2", "batch:a;params.*:a", 2}}) {
+  // Nothing is communicated once more, so fewer values can be made again where activations are reduced, and
+  // none whose parameters are gathered.
+  for (const auto& [mesh, layout, ranks, least] : {std::tuple{"", "", 1, 0.5},
+                                                   {"a:3", "batch:a", 3, 0.5},
+                                                   {"a:2;b:2", "batch:a;width_b:b", 4, 0.9},
+                                                   {"a:2;idle:2", "batch:a", 4, 0.5}}) {
     const Outcome whole = trained(model, mesh, layout, 0);
     double flops = whole.flops;
     for (const double share : {0.9, 0.7, 0.5}) {
+      if (share < least) continue;
       const auto arena = static_cast<std::int64_t>(share * static_cast<double>(whole.arena));
       const Outcome less = trained(model, mesh, layout, variables + ranks * arena);
       EXPECT_LE(less.arena, arena) << mesh << " " << share;
       EXPECT_EQ(less.bits, whole.bits) << mesh << " " << share;
       EXPECT_GT(less.steps, whole.steps);
-      EXPECT_GE(less.flops, flops);                  // a smaller budget costs more work
-      EXPECT_LE(less.flops, 4.0 / 3 * whole.flops);  // at most the forward pass once more
+      EXPECT_GE(less.flops, flops);              // a smaller budget costs more work
+      EXPECT_LE(less.flops, 1.5 * whole.flops);  // the forward pass once more, some of it twice
       flops = less.flops;
     }
   }
 }
 
-TEST(Recompute, DoesNothingWithinTheBudget) {
+TEST(MemoryBudget, DoesNothingWithinTheBudget) {
   const DeepMlp model(6, 192, 24);
   const Outcome whole = trained(model, "a:2", "batch:a", 0);
   const Outcome same = trained(model, "a:2", "batch:a", variable_bytes(model) + 2 * whole.arena);
@@ -76,7 +80,7 @@ TEST(Recompute, DoesNothingWithinTheBudget) {
   EXPECT_EQ(same.arena, whole.arena);
 }
 
-TEST(Recompute, SaysWhatTheProgramNeedsAtLeast) {
+TEST(MemoryBudget, SaysWhatTheProgramNeedsAtLeast) {
   const DeepMlp model(6, 192, 24);
   const auto message = [&](std::int64_t bytes) -> std::string {
     try {
@@ -91,7 +95,7 @@ TEST(Recompute, SaysWhatTheProgramNeedsAtLeast) {
 }
 
 // Random masks, norms and attention too.
-TEST(Recompute, TransformersTrainTheSame) {
+TEST(MemoryBudget, TransformersTrainTheSame) {
   std::vector<double> losses[2];
   std::int64_t arenas[2];
   for (const bool small : {false, true}) {
@@ -118,7 +122,7 @@ TEST(Recompute, TransformersTrainTheSame) {
     std::int64_t variables = 0;
     for (const Node& node : graph.nodes())
       if (node.op == &kVariableOp) variables += node.outputs[0].bytes();
-    if (small) options.lower.memory_bytes = variables + 2 * (arenas[0] * 3 / 4);
+    if (small) options.lower.memory_bytes = variables + 2 * (arenas[0] * 4 / 5);
     Session session(graph, Mesh::parse("a:2"), Layout::parse("batch:a"), options);
     const int program = session.compile(targets);
     arenas[small] = session.plan(program).arena_bytes;
@@ -135,7 +139,7 @@ TEST(Recompute, TransformersTrainTheSame) {
       losses[small].push_back(session.run(program, feeds, {.step = step, .windows = {}}).scalar(0));
     }
   }
-  EXPECT_LE(arenas[1], arenas[0] * 3 / 4);
+  EXPECT_LE(arenas[1], arenas[0] * 4 / 5);
   EXPECT_EQ(losses[0], losses[1]);
 }
 

@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kReach = 2;           // times the time under way
-constexpr std::size_t kInFlight = 64;  // collectives
+constexpr double kAhead = 2;                              // times the time under way
+constexpr std::size_t kInFlight = 64, kFetchedAhead = 4;  // collectives
 
 class Overlap {
  public:
@@ -63,6 +63,7 @@ class Overlap {
     std::vector<Accesses> accesses(p_.values.size());
     followers_.resize(p_.steps.size());
     missing_.resize(p_.steps.size());
+    stored_.resize(p_.steps.size());
     for (std::size_t s = 0; s < p_.steps.size(); ++s) {
       std::set<std::size_t> needed;
       for (const int id : step(s).in) {
@@ -78,6 +79,7 @@ class Overlap {
       }
       needed.erase(s);
       missing_[s] = needed.size();
+      stored_[s] = needed.empty();
       for (const std::size_t n : needed) followers_[n].push_back(s);
     }
   }
@@ -89,23 +91,24 @@ class Overlap {
 
   std::size_t choose() const {
     const auto is_start = [&](std::size_t s) { return step(s).kind == Step::Kind::Start; };
-    const auto next = std::find_if(ready_.begin(), ready_.end(),
-                                   [&](std::size_t s) { return !is_start(s) && !under_way(s); });
-    const auto awaited =
-        std::find_if(ready_.begin(), ready_.end(), [&](std::size_t s) { return under_way(s); });
-    const auto front = next != ready_.end() ? next : awaited;
-    if (front == ready_.end()) return *ready_.begin();  // only starts
-    if (in_flight() < kInFlight) {
-      for (const std::size_t s : ready_)
-        if (is_start(s) && (s < *front || before_[s] - before_[*front] <= kReach * (wire_[s] + backlog())))
-          return s;
-    }
-    if (awaited == ready_.end()) return *front;
+    const auto first = std::find_if_not(ready_.begin(), ready_.end(), is_start);
+    if (first == ready_.end()) return *ready_.begin();
+    for (const std::size_t s : ready_)
+      if (is_start(s) && may_start(s, *first)) return s;
+    const auto next =
+        std::find_if(first, ready_.end(), [&](std::size_t s) { return !is_start(s) && !under_way(s); });
+    if (next == first) return *next;
     const bool near = next != ready_.end() &&
-                      before_[*next] - before_[*awaited] <= kReach * flights_.at(start_of(*awaited)).duration;
-    return near && in_flight() < kInFlight ? *next : *awaited;
+                      before_[*next] - before_[*first] <= kAhead * flights_.at(start_of(*first)).duration;
+    return near && in_flight() < kInFlight ? *next : *first;
   }
 
+  // A collective starts when its input is made; one of a stored value shortly before the first step that is
+  // not done comes to its place.
+  bool may_start(std::size_t s, std::size_t first) const {
+    if (s < first || !stored_[s]) return in_flight() < kInFlight;
+    return in_flight() < kFetchedAhead && before_[s] - before_[first] <= kAhead * wire_[s] + backlog();
+  }
   double backlog() const { return std::max(0.0, link_free_ - time_); }
   std::size_t in_flight() const { return flights_.size() - waited_; }
 
@@ -129,6 +132,7 @@ class Overlap {
   std::vector<double> work_, before_, wire_;  // by step; before_: the work of those before it
   std::vector<std::vector<std::size_t>> followers_;
   std::vector<std::size_t> missing_;  // how many steps it still needs
+  std::vector<bool> stored_;          // needed none to begin with
   std::set<std::size_t> ready_;
   struct Flight {
     double arrival, duration;  // from the start on, the wait for others before it included
