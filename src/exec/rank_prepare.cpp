@@ -326,7 +326,7 @@ void RankProgram::prepare_store(Prepared& p, int index) {
 
 // Cuts the loop along its first dimension that is long enough, else its longest.
 void RankProgram::cut_loop(Prepared& p, FusedSpec& spec, WriteSlice slice) {
-  const auto [part, parts] = slice;
+  const std::int64_t part = slice.part, parts = slice.parts;
   if (parts == 1) return;
   if (spec.extent.empty()) {  // a scalar: the first one does it
     if (part > 0) spec.extent.push_back(0);

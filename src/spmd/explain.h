@@ -17,8 +17,8 @@ struct ExplainedCollective {
 };
 std::vector<ExplainedCollective> explained_collectives(const Program& program);
 
-// Bytes of a variable in a process that holds all ranks: what is complete is there once, partial sums are kept
-// apart.
+// Bytes of a variable in a process that holds all ranks: what is complete is there once, partial sums are
+// kept apart.
 std::int64_t process_bytes(const Mesh& mesh, const ProgramValue& variable);
 
 // What memory is taken by.

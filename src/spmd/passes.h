@@ -12,8 +12,8 @@ Program fuse(Program program);
 // Leaves out steps whose results nobody reads.
 void drop_unread(Program& program);
 
-// Computes values again after the peak, instead of keeping them over it, until the memory plan's arena takes no
-// more than `arena_bytes`, or as near as it comes. REQUIRES no Free steps.
+// Computes values again after the peak, instead of keeping them over it, until the memory plan's arena takes
+// no more than `arena_bytes`, or as near as it comes. REQUIRES no Free steps.
 Program recompute(Program program, const Target& target, std::int64_t arena_bytes);
 
 // Puts other work between the start of a collective and its wait, as long as the target says that it is under

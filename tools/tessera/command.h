@@ -12,8 +12,8 @@ namespace tessera::command {
 
 // What most sub-commands share: where the model comes from and what is changed about it.
 struct Common {
-  std::string source;               // a configuration file, or a run folder
-  std::string preset;               // instead of a file
+  std::string source;                       // a configuration file, or a run folder
+  std::string preset;                       // instead of a file
   std::string mesh, layout, memory, dtype;  // override the configuration when given
   std::int64_t seed = -1;
   std::vector<std::string> set;  // "section.key=value"
