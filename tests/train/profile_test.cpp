@@ -48,7 +48,9 @@ TEST(Profile, LinesAddUpToTheStep) {
     for (const ProfileLine& line : report.lines) EXPECT_GE(line.seconds, 0) << line.name;
     EXPECT_EQ(lines.size(), 10u);
     EXPECT_NEAR(all, report.step_seconds, 0.02 * report.step_seconds);
-    if (settings.empty()) EXPECT_LE(lines.at("other").seconds, 0.02 * report.step_seconds);
+    if (settings.empty()) {
+      EXPECT_LE(lines.at("other").seconds, 0.02 * report.step_seconds);
+    }
     for (const char* name : {"contractions", "attention", "loss", "norms and component-wise",
                              "gradient reduction and optimizer", "embedding"}) {
       EXPECT_GT(lines.at(name).seconds, 0) << name;
