@@ -192,14 +192,18 @@ class Projection {
     rows.loss = c.out[kTraining ? 1 : 0].as<float>() + row;
     rows.log_z_out = reinterpret_cast<float*>(scratch + scratch_.log_z);
     if (!kTraining) rows.best = c.out[1].as<std::int32_t>() + row;
-    over_rows(count, threads_, [&](std::int64_t begin, std::int64_t end, int) {
-      cross_entropy_over(plan_, rows, begin, end);
-      if (!kTraining) return;
-      CrossEntropyRows back = rows;
-      back.log_z = rows.log_z_out;
+    CrossEntropyRows back = rows;
+    back.log_z = rows.log_z_out;
+    if (kTraining) {
       back.dloss = c.in[3].as<float>() + row;
       back.gradient = scratch + scratch_.gradient;
-      cross_entropy_over(plan_, back, begin, end);
+    }
+    // A row's gradient while its logits are in the cache.
+    over_rows(count, threads_, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        cross_entropy_over(plan_, rows, r, r + 1);
+        if (kTraining) cross_entropy_over(plan_, back, r, r + 1);
+      }
     });
     if (!kTraining) return;
     const void* gradient = scratch + scratch_.gradient;
