@@ -111,7 +111,7 @@ void attention(benchmark::State& state, const AttentionForm& form, int threads) 
   const Team::Use use(team);
   AttentionWork work(form, threads);
   const std::vector<Product> products = work.products();
-  BareProducts bare(products, 1, threads);
+  BareProducts bare(products, 1);
   double flops = 0;
   for (const Product& p : products) flops += 2 * p.times * static_cast<double>(p.batch * p.m * p.n * p.k);
   std::vector<double> ratios, times, bare_times;
