@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/cores.h"
+#include "base/median.h"
 #include "exec/bare_products.h"
 #include "exec/team.h"
 #include "kernel_case.h"
@@ -27,11 +28,6 @@ double seconds_of(KernelCase& work) {
   const auto begin = std::chrono::steady_clock::now();
   work.run();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 Attrs attrs_of(const AttentionForm& form) {

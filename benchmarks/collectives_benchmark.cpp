@@ -4,16 +4,11 @@
 
 #include <algorithm>
 
+#include "base/median.h"
 #include "collective_case.h"
 
 namespace tessera::benchmarks {
 namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 void collective(benchmark::State& state, const std::string& op, std::int64_t bytes, int ranks) {
   CollectiveCase work(op, bytes, ranks);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/median.h"
 #include "exec/cpu_target.h"
 #include "tessera/config.h"
 #include "tessera/layout.h"
@@ -84,12 +85,6 @@ class Model {
   Graph graph_;
   Tensors targets_;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 void growth(benchmark::State& state, const Case& c) {
   const int ranks = static_cast<int>(state.range(0));

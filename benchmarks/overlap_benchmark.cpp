@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/median.h"
 #include "support/deep_mlp.h"
 
 namespace tessera::benchmarks {
@@ -25,11 +26,6 @@ struct Variant {
   Session session;
   int program;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 void overlap(benchmark::State& state, const char* layout) {
   const testing::DeepMlp model(16, 512, 512);

@@ -6,6 +6,7 @@
 #include "exec/rank_program.h"
 #include "lang/reference.h"
 #include "spmd/pieces.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -74,8 +75,7 @@ RankProgram::RankProgram(const Program& program, const MemoryPlan& plan, Communi
       bound_(bind(program, communicator.rank())) {}
 
 int RankProgram::base(int id) const {
-  while (value(id).view_of >= 0) id = value(id).view_of;
-  return id;
+  return base_of(program_, id);
 }
 
 View RankProgram::view_of(int id) const {

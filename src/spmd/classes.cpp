@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "spmd/explain.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 
@@ -23,12 +24,6 @@ const char* to_string(MemoryClass c) {
 }
 
 namespace {
-
-int base_of(const Program& program, int id) {
-  while (program.values[static_cast<std::size_t>(id)].view_of >= 0)
-    id = program.values[static_cast<std::size_t>(id)].view_of;
-  return id;
-}
 
 bool is_movement(const Step& step) {
   switch (step.kind) {

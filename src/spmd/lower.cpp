@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "spmd/explain.h"
 #include "spmd/passes.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 
@@ -245,8 +246,7 @@ Step& Lowering::emit(Step step) {
 }
 
 int Lowering::base_of(int id) const {
-  while (value(id).view_of >= 0) id = value(id).view_of;
-  return id;
+  return tessera::base_of(program_, id);
 }
 
 Cut Lowering::home_cut(const Dim& dim) const {
@@ -283,8 +283,9 @@ Program in_budget(Program program, const LowerOptions& options) {
         people_bytes(ranks * budget));
   }
   if (options.without.count("overlap") != 0) return program;
+  if (options.memory_bytes == 0) return overlap(std::move(program), target);
   Program moved = overlap(program, target);
-  const bool fits = options.memory_bytes == 0 || plan_memory(moved, target).arena_bytes <= budget;
+  const bool fits = plan_memory(moved, target).arena_bytes <= budget;
   return fits ? moved : program;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "spmd/steps.h"
 #include "tessera/program.h"
 
 namespace tessera {
@@ -51,10 +52,7 @@ class Planner {
   std::int64_t offset_of(int b) const { return buffers_[static_cast<std::size_t>(b)].offset; }
   int& buffer_of(int id) { return buffer_of_[static_cast<std::size_t>(id)]; }
 
-  int base(int id) const {
-    while (value(id).view_of >= 0) id = value(id).view_of;
-    return id;
-  }
+  int base(int id) const { return base_of(p_, id); }
 
   // Results that go straight into the variable that they are assigned to.
   void find_stored() {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "spmd/steps.h"
 #include "tessera/program.h"
 
 namespace tessera {
@@ -31,10 +32,7 @@ class Verifier {
 
  private:
   const ProgramValue& at(int id) const { return p_.values.at(static_cast<std::size_t>(id)); }
-  int base(int id) const {
-    while (at(id).view_of >= 0) id = at(id).view_of;
-    return id;
-  }
+  int base(int id) const { return base_of(p_, id); }
 
   void check_value(std::size_t v) {
     const ProgramValue& value = p_.values[v];

@@ -1,19 +1,10 @@
 #include "train/measured.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "base/clock.h"
 #include "train/made_up_data.h"
 
 namespace tessera {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 MeasuredModel::MeasuredModel(const Config& config, const SessionOptions& options)
     : model_(config.data.train.files.empty() ? Model(config, options)

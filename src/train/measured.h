@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/median.h"
 #include "tessera/train.h"
 #include "train/step_programs.h"
 
 namespace tessera {
-
-double median(std::vector<double> values);  // 0 of none
 
 // The configuration's model on its data, or on made-up tokens when it names none. All batch shapes are
 // compiled, and their memory is touched, before the first step.

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "spmd/passes.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -49,10 +50,7 @@ class Fuser {
 
   const Step& step(int s) const { return program_.steps[static_cast<std::size_t>(s)]; }
   const ProgramValue& value(int id) const { return program_.values[static_cast<std::size_t>(id)]; }
-  int base_of(int id) const {
-    while (value(id).view_of >= 0) id = value(id).view_of;
-    return id;
-  }
+  int base_of(int id) const { return tessera::base_of(program_, id); }
   int place(int s) const {
     const int group = s < static_cast<int>(group_of_.size()) ? group_of_[static_cast<std::size_t>(s)] : -1;
     return group < 0 ? s : groups_[static_cast<std::size_t>(group)].place;

@@ -2,25 +2,22 @@
 #include <algorithm>
 
 #include "spmd/passes.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 
 void insert_frees(Program& program) {
-  auto base_of = [&](int id) {
-    while (program.values[static_cast<std::size_t>(id)].view_of >= 0)
-      id = program.values[static_cast<std::size_t>(id)].view_of;
-    return id;
-  };
+  const auto base = [&](int id) { return static_cast<std::size_t>(base_of(program, id)); };
   std::vector<int> last_use(program.values.size(), -1);
   for (std::size_t s = 0; s < program.steps.size(); ++s) {
     const Step& step = program.steps[s];
-    for (int id : step.in) last_use[static_cast<std::size_t>(base_of(id))] = static_cast<int>(s);
+    for (int id : step.in) last_use[base(id)] = static_cast<int>(s);
     for (int id : step.out) {
-      int& last = last_use[static_cast<std::size_t>(base_of(id))];
+      int& last = last_use[base(id)];
       last = std::max(last, static_cast<int>(s));
     }
   }
-  for (int id : program.fetches) last_use[static_cast<std::size_t>(base_of(id))] = -1;
+  for (int id : program.fetches) last_use[base(id)] = -1;
   std::vector<std::vector<int>> ends(program.steps.size());
   for (std::size_t v = 0; v < last_use.size(); ++v) {
     if (last_use[v] >= 0 && program.values[v].kind == ProgramValue::Kind::Temp) {

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "spmd/passes.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -48,11 +49,7 @@ class Overlap {
 
  private:
   const Step& step(std::size_t s) const { return p_.steps[s]; }
-  std::size_t base(int id) const {
-    while (p_.values[static_cast<std::size_t>(id)].view_of >= 0)
-      id = p_.values[static_cast<std::size_t>(id)].view_of;
-    return static_cast<std::size_t>(id);
-  }
+  std::size_t base(int id) const { return static_cast<std::size_t>(base_of(p_, id)); }
 
   // A step comes after the steps that wrote what it reads or writes, and after those that read what it
   // writes.
@@ -150,15 +147,7 @@ Program overlap(Program program, const Target& target) {
     return step.kind == Step::Kind::Start && target.wire_seconds(step.collective) > 0;
   });
   if (!hides) return program;
-  const std::vector<std::size_t> order = Overlap(program, target).run();
-  std::vector<int> moved_to(order.size());
-  for (std::size_t s = 0; s < order.size(); ++s) moved_to[order[s]] = static_cast<int>(s);
-  std::vector<Step> steps;
-  for (const std::size_t s : order) {
-    steps.push_back(std::move(program.steps[s]));
-    if (steps.back().start >= 0) steps.back().start = moved_to[static_cast<std::size_t>(steps.back().start)];
-  }
-  program.steps = std::move(steps);
+  arrange(program, Overlap(program, target).run());
   return program;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "spmd/passes.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -52,10 +53,7 @@ class Recompute {
   const Step& step(int s) const { return p_.steps[static_cast<std::size_t>(s)]; }
   ProgramValue& value(int id) { return p_.values[static_cast<std::size_t>(id)]; }
   const ProgramValue& value(int id) const { return p_.values[static_cast<std::size_t>(id)]; }
-  int base(int id) const {
-    while (value(id).view_of >= 0) id = value(id).view_of;
-    return id;
-  }
+  int base(int id) const { return base_of(p_, id); }
   Uses& uses(int id) { return uses_[static_cast<std::size_t>(base(id))]; }
 
   void find_uses() {
