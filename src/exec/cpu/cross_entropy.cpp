@@ -1,5 +1,5 @@
 // Cross-entropy and its gradient for classes along the last dimension: a row is read twice forward and once
-// backward, and nothing of its size is written but the gradient.
+// backward, and nothing of its size is written but the gradient. Both at once take each exponential once.
 #include "exec/cpu/cross_entropy.h"
 
 #include <cmath>
@@ -44,6 +44,24 @@ std::int64_t first_largest(D d, const T* x, float max, std::int64_t n) {
   return found < n ? found : 0;
 }
 
+bool is_local(const CrossEntropyPlan& plan, std::int64_t target) {
+  return target >= 0 && target < plan.length;
+}
+
+// Of a row whose logits sum to `sum` where the plan smooths labels.
+float loss_of(const CrossEntropyPlan& plan, bool counted, float at_target, float log_z, float sum) {
+  if (log_z == -INFINITY) return 0;
+  double loss = counted ? log_z - plan.on * static_cast<double>(at_target) - plan.off * sum : 0;
+  if (plan.z_loss > 0) loss += plan.z_loss * log_z * log_z;
+  return static_cast<float>(loss);
+}
+
+template <class D, class T>
+float smoothed_sum(D d, const CrossEntropyPlan& plan, const T* x) {
+  const std::int64_t n = plan.length;
+  return plan.off > 0 ? sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return read(d, x, i, n); }) : 0.0f;
+}
+
 template <class T>
 void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
              std::int64_t end) {
@@ -57,20 +75,28 @@ void forward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::in
       return vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
     });
     const float log_z = static_cast<float>(std::log(static_cast<double>(sum)) + max);
-    const std::int64_t target = rows.targets[r];
-    double loss = 0;
-    if (target >= 0 && target < n) {
-      loss = log_z - plan.on * static_cast<double>(widened<float>(x[target]));
-      if (plan.off > 0) {
-        loss -= plan.off * sum_row(d, n, [&](std::int64_t i) HWY_ATTR { return read(d, x, i, n); });
-      }
-    }
-    if (plan.z_loss > 0) loss += plan.z_loss * log_z * log_z;
-    rows.loss[r] = log_z == -INFINITY ? 0 : static_cast<float>(loss);
+    const bool counted = is_local(plan, rows.targets[r]);
+    const float at_target = counted ? widened<float>(x[rows.targets[r]]) : 0.0f;
+    rows.loss[r] = loss_of(plan, counted, at_target, log_z, smoothed_sum(d, plan, x));
     rows.log_z_out[r] = log_z;
     if (rows.best != nullptr) rows.best[r] = static_cast<std::int32_t>(first_largest(d, x, max, n));
   }
 }
+
+// A row's gradient is `factor` times its exponentials less `level`; at its target it is computed by itself.
+struct Slope {
+  Slope(const CrossEntropyPlan& plan, std::int64_t target, double log_z, double dloss) {
+    const bool live = log_z != -INFINITY, counted = target >= 0 && target < plan.classes;
+    factor = live ? dloss * (counted + 2 * plan.z_loss * log_z) : 0;
+    if (!live || !counted) return;
+    hit = target;
+    level = static_cast<float>(dloss * plan.off);
+    at_hit = level + dloss * plan.on;
+  }
+  double factor = 0, at_hit = 0;
+  float level = 0;
+  std::int64_t hit = -1;  // global index of a class
+};
 
 template <class T, class G>
 void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
@@ -80,25 +106,53 @@ void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::i
   for (std::int64_t r = begin; r < end; ++r) {
     const T* x = static_cast<const T*>(rows.logits) + r * n;
     G* dx = static_cast<G*>(rows.gradient) + r * n;
-    const double log_z = rows.log_z[r], dloss = rows.dloss[r];
-    const std::int64_t target = rows.targets[r];
-    const bool live = rows.log_z[r] != -INFINITY, valid = live && target >= 0 && target < plan.classes;
-    const double slope =
-        live ? dloss * ((target >= 0 && target < plan.classes) + 2 * plan.z_loss * log_z) : 0;
-    const float off = valid ? static_cast<float>(dloss * plan.off) : 0.0f;
-    const std::int64_t hit = valid ? target - rows.start : -1;
+    const double log_z = rows.log_z[r];
+    const Slope slope(plan, rows.targets[r], log_z, rows.dloss[r]);
+    const std::int64_t hit = slope.hit < 0 ? -1 : slope.hit - rows.start;
     float at_target = 0;  // before the row may be overwritten
     if (hit >= 0 && hit < n) at_target = widened<float>(x[hit]);
-    const auto shift = hn::Set(d, live ? rows.log_z[r] : 0.0f),
-               factor = hn::Set(d, static_cast<float>(slope));
-    const auto level = hn::Set(d, off);
+    const auto shift = hn::Set(d, rows.log_z[r] == -INFINITY ? 0.0f : rows.log_z[r]),
+               factor = hn::Set(d, static_cast<float>(slope.factor)), level = hn::Set(d, slope.level);
     for (std::int64_t i = 0; i < n; i += kLanes) {
       const auto p = vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
       write(d, hn::Sub(hn::Mul(factor, p), level), dx, i, n);
     }
     if (hit >= 0 && hit < n) {
       const double p = std::exp(static_cast<double>(at_target) - log_z);
-      dx[hit] = narrowed<G>(static_cast<float>(slope * p - off - dloss * plan.on));
+      dx[hit] = narrowed<G>(static_cast<float>(slope.factor * p - slope.at_hit));
+    }
+  }
+}
+
+// Of whole rows of f32 logits, which become their exponentials and, if the gradient lies there, that.
+template <class G>
+void both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits, std::int64_t begin,
+          std::int64_t end) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t n = plan.length;
+  for (std::int64_t r = begin; r < end; ++r) {
+    float* x = logits + r * n;
+    G* dx = static_cast<G*>(rows.gradient) + r * n;
+    const std::int64_t target = rows.targets[r];
+    const bool counted = is_local(plan, target);
+    const float at_target = counted ? x[target] : 0.0f, smoothed = smoothed_sum(d, plan, x),
+                max = max_row(d, x, n);
+    const auto shift = hn::Set(d, max);
+    const double sum = sum_row(d, n, [&](std::int64_t i) HWY_ATTR {
+      const auto e = vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
+      write(d, e, x, i, n);
+      return e;
+    });
+    const auto log_z = static_cast<float>(std::log(sum) + max);
+    rows.loss[r] = loss_of(plan, counted, at_target, log_z, smoothed);
+    const Slope slope(plan, target, log_z, rows.dloss[r]);
+    const double scale = slope.factor == 0 ? 0 : slope.factor / sum;
+    const auto factor = hn::Set(d, static_cast<float>(scale)), level = hn::Set(d, slope.level);
+    for (std::int64_t i = 0; i < n; i += kLanes)
+      write(d, hn::Sub(hn::Mul(factor, read(d, x, i, n)), level), dx, i, n);
+    if (slope.hit >= 0) {
+      const double e = std::exp(static_cast<double>(at_target) - max);
+      dx[slope.hit] = narrowed<G>(static_cast<float>(scale * e - slope.at_hit));
     }
   }
 }
@@ -110,7 +164,12 @@ void cross_entropy_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& ro
   const bool single = plan.dtype == DType::F32;
   if (rows.gradient == nullptr) return (single ? forward<float> : forward<bf16>)(plan, rows, begin, end);
   if (!single) return backward<bf16, bf16>(plan, rows, begin, end);
-  (plan.gradient == DType::F32 ? backward<float, float> : backward<float, bf16>)(plan, rows, begin, end);
+  backward<float, float>(plan, rows, begin, end);
+}
+
+void both_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits, std::int64_t begin,
+               std::int64_t end) {
+  (plan.gradient == DType::F32 ? both<float> : both<bf16>)(plan, rows, logits, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -121,10 +180,16 @@ HWY_AFTER_NAMESPACE();
 namespace tessera {
 
 HWY_EXPORT(cross_entropy_rows);
+HWY_EXPORT(both_rows);
 
 void cross_entropy_over(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
                         std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(plan, rows, begin, end);
+}
+
+void cross_entropy_both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits,
+                        std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(both_rows)(plan, rows, logits, begin, end);
 }
 
 namespace {

@@ -9,7 +9,7 @@ namespace tessera {
 
 struct CrossEntropyPlan {
   DType dtype = DType::F32;              // of the logits
-  DType gradient = DType::F32;           // of their gradient: the same, or BF16 for F32 logits
+  DType gradient = DType::F32;           // of their gradient: the same; both at once also give BF16 for F32
   std::int64_t length = 0, classes = 0;  // of a local row; over all shards
   double on = 1, off = 0;                // weight of the target beyond the others', and of every class
   double z_loss = 0;
@@ -29,5 +29,10 @@ struct CrossEntropyRows {
 // Rows [begin, end), forward or backward.
 void cross_entropy_over(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
                         std::int64_t end);
+
+// The same rows forward and backward at once, of whole rows of f32 logits: sets `loss` and `gradient`, from
+// `targets` and `dloss`. Overwrites the logits; the gradient may lie there.
+void cross_entropy_both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits,
+                        std::int64_t begin, std::int64_t end);
 
 }  // namespace tessera

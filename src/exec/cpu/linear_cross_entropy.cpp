@@ -83,7 +83,7 @@ class Scratch {
     const bool half = s.dtype == DType::BF16;
     logits = take(rows * s.classes * 4);
     gradient = training && half ? take(rows * s.classes * 2) : logits;
-    log_z = take(rows * 4);
+    log_z = training ? -1 : take(rows * 4);
     sums = training && half ? take(s.classes * s.width * 4) : -1;
     std::int64_t most = MatrixProduct::workspace(logits_product(s, rows), threads);
     if (training) {
@@ -184,25 +184,25 @@ class Projection {
     const Products& p = products_[count == blocks_.size ? 0 : 1];
     const auto width = static_cast<std::int64_t>(size_of(s_.dtype)) * s_.width;
     const char* x = static_cast<const char*>(c.in[0].data) + row * width;
-    void *logits = scratch + scratch_.logits, *products = scratch + scratch_.products;
+    auto* logits = reinterpret_cast<float*>(scratch + scratch_.logits);
+    void* products = scratch + scratch_.products;
     p.logits->run(x, c.in[1].data, logits, products);
     CrossEntropyRows rows;
     rows.logits = logits;
     rows.targets = c.in[2].as<std::int32_t>() + row;
     rows.loss = c.out[kTraining ? 1 : 0].as<float>() + row;
-    rows.log_z_out = reinterpret_cast<float*>(scratch + scratch_.log_z);
-    if (!kTraining) rows.best = c.out[1].as<std::int32_t>() + row;
-    CrossEntropyRows back = rows;
-    back.log_z = rows.log_z_out;
     if (kTraining) {
-      back.dloss = c.in[3].as<float>() + row;
-      back.gradient = scratch + scratch_.gradient;
+      rows.dloss = c.in[3].as<float>() + row;
+      rows.gradient = scratch + scratch_.gradient;
+    } else {
+      rows.log_z_out = reinterpret_cast<float*>(scratch + scratch_.log_z);
+      rows.best = c.out[1].as<std::int32_t>() + row;
     }
-    // A row's gradient while its logits are in the cache.
     over_rows(count, threads_, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        cross_entropy_over(plan_, rows, r, r + 1);
-        if (kTraining) cross_entropy_over(plan_, back, r, r + 1);
+      if (kTraining) {
+        cross_entropy_both(plan_, rows, logits, begin, end);
+      } else {
+        cross_entropy_over(plan_, rows, begin, end);
       }
     });
     if (!kTraining) return;
