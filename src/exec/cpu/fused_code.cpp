@@ -110,6 +110,8 @@ TESSERA_UNARY(Log1p, vector_log1p(d, a))
 TESSERA_UNARY(Tanh, vector_tanh(d, a))
 TESSERA_UNARY(Sigmoid, vector_sigmoid(d, a))
 TESSERA_UNARY(Erf, vector_erf(d, a))
+TESSERA_UNARY(Sin, vector_sin(d, a))
+TESSERA_UNARY(Cos, vector_cos(d, a))
 TESSERA_BINARY(Add, hn::Add(a, b))
 TESSERA_BINARY(Sub, hn::Sub(a, b))
 TESSERA_BINARY(Mul, hn::Mul(a, b))
@@ -200,9 +202,9 @@ BlockInstruction f32_instruction(Scalar op) {
     case Scalar::Floor:
       return unary_loop<float, Floor>;
     case Scalar::Sin:
-      return TESSERA_ELEMENT1(float, float, std::sin(static_cast<double>(a)));
+      return unary_loop<float, Sin>;
     case Scalar::Cos:
-      return TESSERA_ELEMENT1(float, float, std::cos(static_cast<double>(a)));
+      return unary_loop<float, Cos>;
     case Scalar::Add:
       return binary_loop<float, Add>;
     case Scalar::Sub:

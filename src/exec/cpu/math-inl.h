@@ -11,6 +11,7 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <limits>
 
 HWY_BEFORE_NAMESPACE();
@@ -91,6 +92,32 @@ HWY_INLINE V vector_sigmoid(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const V one = hn::Set(d, 1.0f);
   return hn::Div(one, hn::Add(one, vector_exp(d, hn::Neg(x))));
+}
+
+// The library reduces its argument exactly enough up to here; beyond, the C library does.
+constexpr float kLargestAngle = 39000.0f;
+
+template <class D, class V, class F>
+V each_lane(D d, V x, F f) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  alignas(64) float lane[HWY_LANES(float)];
+  hn::Store(x, d, lane);
+  for (float& value : lane) value = static_cast<float>(f(static_cast<double>(value)));
+  return hn::Load(d, lane);
+}
+
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_sin(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if (HWY_LIKELY(hn::AllTrue(d, hn::Le(hn::Abs(x), hn::Set(d, kLargestAngle))))) return hn::Sin(d, x);
+  return each_lane(d, x, [](double angle) { return std::sin(angle); });
+}
+
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V vector_cos(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if (HWY_LIKELY(hn::AllTrue(d, hn::Le(hn::Abs(x), hn::Set(d, kLargestAngle))))) return hn::Cos(d, x);
+  return each_lane(d, x, [](double angle) { return std::cos(angle); });
 }
 
 // A rational function, fitted to erf on [-4, 4]; beyond, erf rounds to 1.
