@@ -109,7 +109,7 @@ void attention(benchmark::State& state, const AttentionForm& form, int threads) 
   const std::vector<Product> products = work.products();
   BareProducts bare(products, 1);
   double flops = 0;
-  for (const Product& p : products) flops += 2 * p.times * static_cast<double>(p.batch * p.m * p.n * p.k);
+  for (const Product& p : products) flops += p.flops();
   std::vector<double> ratios, times, bare_times;
   for (auto _ : state) {
     times.push_back(work.run());

@@ -125,7 +125,7 @@ class CollectiveCase {
     const auto loop = std::make_shared<FusedLoop>(spec);
     return [loop, from = std::vector<void*>(inputs.begin(), inputs.end()), to]() mutable {
       void* results[] = {to};
-      loop->run(from.data(), results);
+      loop->run(from.data(), results, nullptr);
     };
   }
 

@@ -87,7 +87,7 @@ void fused(benchmark::State& state, const ScalarCode& code, std::int64_t n, int 
     bytes += n * static_cast<std::int64_t>(size_of(dtype));
   }
   const FusedLoop loop(spec);
-  for (auto _ : state) loop.run(in.data(), out.data());
+  for (auto _ : state) loop.run(in.data(), out.data(), nullptr);
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 

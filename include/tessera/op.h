@@ -207,6 +207,8 @@ struct Product {
   DType dtype = DType::F32;
   std::int64_t batch = 1, m = 1, n = 1, k = 1;
   double times = 1;  // how often it is computed; less than once where masks hide the rest
+
+  double flops() const { return 2 * times * static_cast<double>(batch * m * n * k); }
   auto operator<=>(const Product&) const = default;
 };
 
@@ -270,6 +272,10 @@ struct Op {
 
   // Component-wise ops: the scalar code (inputs broadcast by name).
   ScalarCode (*scalar)(const Call&) = nullptr;
+
+  // Ops that add up their only input over the dimensions that the output lacks: what the sum is divided by.
+  // The loop that makes the input may do it.
+  double (*sum_divisor)(const Call&) = nullptr;
 
   // Fused ops: the same from primitives; used when a Whole dimension is split, and as the oracle. Random ops
   // among them draw with the key of the op that they stand for.

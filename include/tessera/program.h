@@ -49,7 +49,7 @@ struct Collective {
 struct Step {
   enum class Kind : std::uint8_t {
     Run,    // op on local shards
-    Fused,  // scalar code over one loop; every output has the loop's shape, inputs broadcast by name
+    Fused,  // scalar code over one loop; inputs broadcast by name; an output has the loop's shape or is a sum
     Fill,   // out = value
     Copy,   // moves within the rank: out[move.out(r)] = in[move.in(r)] where both are local
     Slice,  // out = the part of in that out's placement wants; no communication. Where out is pending over an
@@ -63,8 +63,12 @@ struct Step {
   Kind kind = Kind::Run;
   std::vector<int> in;
   std::vector<int> out;
-  Call call;                // Run: op, attributes, global types
-  ScalarCode code;          // Fused
+  Call call;        // Run: op, attributes, global types
+  ScalarCode code;  // Fused
+  int loop = -1;    // Fused: a value (perhaps never made) of the loop's shape and placement
+  // Fused, per output: 0, or what it is divided by, being a sum over the loop's dimensions that it lacks.
+  // Empty where no output is.
+  std::vector<double> sums;
   std::vector<Move> moves;  // Copy
   double fill = 0;          // Fill
   Collective collective;    // Start and Wait
@@ -148,8 +152,9 @@ struct MemoryPlan {
   std::vector<int> peak_values;
   std::vector<std::int64_t> peak_bytes;
   // Per value: the variable (a value, or own rows of one) that it is computed straight into, instead of being
-  // copied there by its Assign; -1: none. All outputs of such a step are, and their variables have one
-  // placement: ranks that share the buffers can share the work.
+  // copied there by its Assign; -1: none. All outputs of such a step but sums are, and their variables have
+  // one placement: ranks that share the buffers can share the work (a loop with sums updates no rows that
+  // another rank holds as well).
   std::vector<int> stored_in;
 };
 MemoryPlan plan_memory(const Program& program, const Target& target);

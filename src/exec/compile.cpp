@@ -6,14 +6,11 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "exec/session_impl.h"
 
 namespace tessera {
 namespace {
-
-std::string gibibytes(std::int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (std::int64_t{1} << 30));
-}
 
 void check_targets(const Graph& graph, const std::vector<Tensor>& targets) {
   TESSERA_CHECK(!targets.empty(),
@@ -29,11 +26,12 @@ std::string biggest(const CompiledProgram& compiled, const std::vector<StoredVar
     const ProgramValue& v = compiled.program.values[static_cast<std::size_t>(id)];
     const std::int64_t bytes = largest_elements(compiled.program.mesh, v.type.shape, v.placement) *
                                static_cast<std::int64_t>(size_of(v.type.dtype));
-    found.emplace_back(bytes, fmt::format("'{}' {} {} a rank", v.name, to_string(v.type), gibibytes(bytes)));
+    found.emplace_back(bytes,
+                       fmt::format("'{}' {} {} a rank", v.name, to_string(v.type), people_bytes(bytes)));
   }
   for (const StoredVariable& v : added)
     found.emplace_back(bytes_of(v), fmt::format("variable '{}' {} {}", v.variable.name, to_string(v.type),
-                                                gibibytes(bytes_of(v))));
+                                                people_bytes(bytes_of(v))));
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> lines;
@@ -134,12 +132,13 @@ void Session::Impl::check_memory(const CompiledProgram& compiled, const std::vec
   const std::int64_t more = std::max<std::int64_t>(0, per_rank * ranks - held);
   const std::int64_t available = available_memory();
   if (variables + more <= available) return;
-  throw SystemError(fmt::format("the program needs {} more memory ({} for variables, arenas of {} for {} "
-                                "ranks), but only {} is free; the "
-                                "largest: {}; split a dimension of these or make the batch smaller",
-                                gibibytes(variables + more), gibibytes(variables), gibibytes(per_rank), ranks,
-                                gibibytes(available), biggest(compiled, added)),
-                    ExitCode::Memory);
+  throw SystemError(
+      fmt::format("the program needs {} more memory ({} for variables, arenas of {} for {} "
+                  "ranks), but only {} is free; the "
+                  "largest: {}; split a dimension of these or make the batch smaller",
+                  people_bytes(variables + more), people_bytes(variables), people_bytes(per_rank), ranks,
+                  people_bytes(available), biggest(compiled, added)),
+      ExitCode::Memory);
 }
 
 // Every rank draws its slice of each shard that it holds.

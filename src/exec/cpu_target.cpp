@@ -1,6 +1,7 @@
 // Workspaces and in-place rules of the CPU kernels.
 #include "exec/cpu_target.h"
 
+#include "exec/cpu/fused_sum.h"
 #include "exec/cpu/kernels.h"
 #include "lang/reference.h"
 
@@ -8,6 +9,12 @@ namespace tessera {
 
 std::int64_t CpuTarget::workspace(const Step& step, const std::vector<Type>& in,
                                   const std::vector<Type>& out) const {
+  if (step.kind == Step::Kind::Fused) {
+    std::int64_t bytes = 0;
+    for (std::size_t o = 0; o < step.sums.size(); ++o)
+      if (step.sums[o] != 0) bytes += FusedSums::workspace(out[o].shape.elements());
+    return bytes;
+  }
   if (step.kind != Step::Kind::Run) return 0;
   const CpuKernel* kernel = find_kernel(step.call.op->name);
   if (kernel == nullptr || kernel->workspace == nullptr) return 0;
@@ -61,8 +68,7 @@ std::string CpuTarget::kernel_of(const Program& program, const BoundProgram& bou
     }
   }
   const std::string name = step.call.op->name;
-  const CpuKernel* kernel = find_kernel(name);
-  if (kernel != nullptr && kernel->supports({step.call, in, out, threads_})) return name;
+  if (kernel_for({step.call, in, out, threads_}) != nullptr) return name;
   return step.call.op->scalar != nullptr ? "fused" : "reference " + name;
 }
 

@@ -116,8 +116,7 @@ void RankProgram::prepare_step(int index, void**& addresses) {
     case Step::Kind::Run:
       return prepare_run(p);
     case Step::Kind::Fused:
-      if (!all_empty(p.out)) prepare_fused(p, step.code);
-      return;
+      return prepare_loop(p);
     case Step::Kind::Fill:
       p.action = Action::Fill;
       p.fill = step.fill;
@@ -159,8 +158,7 @@ void RankProgram::prepare_run(Prepared& p) {
   }
   if (any_empty(p.out)) return prepare_reference(p);
   const KernelSite site{call, p.in, p.out, threads_};
-  const CpuKernel* kernel = find_kernel(call.op->name);
-  if (kernel != nullptr && kernel->supports(site)) {
+  if (const CpuKernel* kernel = kernel_for(site); kernel != nullptr) {
     p.action = Action::Kernel;
     p.kernel = kernel->prepare(site);
     return;
@@ -169,11 +167,19 @@ void RankProgram::prepare_run(Prepared& p) {
   prepare_reference(p);
 }
 
+// Of an empty loop only sums remain, all of them zero.
+void RankProgram::prepare_loop(Prepared& p) {
+  if (all_empty(p.out)) return;
+  if (view_of(p.step->loop).elements() > 0) return prepare_fused(p, p.step->code);
+  p.action = Action::Fill;
+}
+
 FusedSpec RankProgram::spec_of(const Prepared& p, const ScalarCode& code) const {
-  const Shape& loop = p.out[0].shape;
+  const Shape loop = p.step->kind == Step::Kind::Fused ? view_of(p.step->loop).shape : p.out[0].shape;
   FusedSpec spec;
   spec.code = code;
   spec.extent = sizes_of(loop);
+  spec.sums = p.step->sums;
   spec.threads = threads_;
   for (const View& view : p.in) {
     spec.in_types.push_back(view.dtype);
@@ -314,11 +320,15 @@ void RankProgram::prepare_store(Prepared& p, int index) {
   WriteSlice slice{0, 1};  // the outputs of the step are placed alike
   for (int out : step.out) {
     const int stored = plan_.stored_in[static_cast<std::size_t>(out)];
-    slice = slice_of(shared_by(p, stored, index), stored);
+    if (stored >= 0) slice = slice_of(shared_by(p, stored, index), stored);
   }
   FusedSpec spec = spec_of(p, step.kind == Step::Kind::Fused ? step.code : step.call.op->scalar(step.call));
   cut_loop(p, spec, slice);
-  if (std::find(spec.extent.begin(), spec.extent.end(), 0) != spec.extent.end()) return;
+  if (std::find(spec.extent.begin(), spec.extent.end(), 0) != spec.extent.end()) {
+    if (!step.sums.empty()) p.action = Action::Fill;
+    return;
+  }
+  TESSERA_ASSERT(slice.parts == 1 || step.sums.empty(), "'{}' adds up in a part of its loop", step.name);
   p.action = Action::Fused;
   p.stores = true;
   p.loop.emplace(spec);

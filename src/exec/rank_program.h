@@ -119,6 +119,7 @@ class RankProgram {
   void prepare_step(int index, void**& addresses);
   void prepare_views(Prepared& p, void**& addresses);
   void prepare_run(Prepared& p);
+  void prepare_loop(Prepared& p);
   void prepare_fused(Prepared& p, const ScalarCode& code);
   FusedSpec spec_of(const Prepared& p, const ScalarCode& code) const;
   void prepare_reference(Prepared& p);

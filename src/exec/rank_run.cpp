@@ -190,9 +190,11 @@ void RankProgram::execute(Prepared& p, RunState& state) {
       return run_reference_kernel(p, state);
     case Action::Fused:
       if (p.stores) await_sharers(p, state);
-      return p.loop->run(p.in_data.data(), p.out_data.data());
+      return p.loop->run(p.in_data.data(), p.out_data.data(),
+                         p.workspace < 0 ? nullptr : arena_ + p.workspace);
     case Action::Fill:
-      return fill_with(p.out[0], p.fill);
+      for (const View& view : p.out) fill_with(view, p.fill);
+      return;
     case Action::Copy:
       for (const LocalCopy& copy : p.copies)
         copy_piece(copy.piece, p.in_data[static_cast<std::size_t>(copy.input)], p.out_data[0],

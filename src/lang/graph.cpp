@@ -80,8 +80,7 @@ Call call_of(const Node& node) {
 double product_flops(const Call& local) {
   double flops = 0;
   if (local.op->products == nullptr) return flops;
-  for (const Product& p : local.op->products(local))
-    flops += 2 * p.times * static_cast<double>(p.batch * p.m * p.n * p.k);
+  for (const Product& p : local.op->products(local)) flops += p.flops();
   return flops;
 }
 

@@ -178,6 +178,7 @@ constinit const Op kReduceSum{
     .linear = linear_everywhere,
     .grad = [](GradContext& c) { c.set(0, broadcast(c.dy(), c.in(0).shape())); },
     .kernel = kernel_sum,
+    .sum_divisor = [](const Call&) { return 1.0; },
     .flops = elements_in,
     .samples = number_samples,
 };
@@ -194,6 +195,7 @@ constinit const Op kReduceMean{
           c.set(0, broadcast(scale(c.dy(), 1 / count), c.in(0).shape()));
         },
     .kernel = kernel_mean,
+    .sum_divisor = [](const Call& call) { return static_cast<double>(count_of(call)); },
     .flops = elements_in,
     .exact = false,  // each shard divides its part of the sum
     .samples = real_samples,

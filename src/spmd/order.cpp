@@ -48,9 +48,13 @@ class Order {
   Entry rank(int id) const { return {is_update(id) && !is_source(id) ? 0 : 1, id}; }
 
   // A step of an update that reads no gradient, such as a slot times a constant, would be ready at once, and
-  // its result lie about for the whole program: it is taken when somebody reads it. So are the sources of
-  // updates.
-  bool on_demand(int id) { return of(id).floats && !of(id).users.empty(); }
+  // its result lie about for the whole program: it is taken when somebody reads it, unless it is a number. So
+  // are the sources of updates.
+  bool on_demand(int id) { return of(id).floats && !of(id).users.empty() && !is_number(id); }
+  bool is_number(int id) const {
+    const std::vector<Type>& outputs = graph_.node(id).outputs;
+    return outputs.size() == 1 && outputs[0].shape.count() == 0;
+  }
 
   void link(int id) {
     std::set<int> inputs;

@@ -10,7 +10,7 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> list{
       {"delay", "pending sums flow through linear ops and are reduced once, later"},
       {"reduce_scatter", "a sum that is needed in parts is reduced in parts"},
-      {"fuse", "component-wise steps share one loop"},
+      {"fuse", "component-wise steps, and sums of what they make, share one loop"},
       {"early_update", "a parameter is updated as soon as its gradient is there"},
       {"overlap", "collectives start early and are waited for late, where that hides them"},
       {"own_rows", "replicas in one process update rows of their own, and gradients are reduced only there"},

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Joins neighbouring component-wise steps over the same shape and placement into one loop each
-// (Step::Kind::Fused).
+// Joins neighbouring component-wise steps over the same shape and placement, and sums of what they make, into
+// one loop each (Step::Kind::Fused).
 Program fuse(Program program);
 
 // Leaves out steps whose results nobody reads.

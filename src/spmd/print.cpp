@@ -85,6 +85,12 @@ class Printer {
     return what;
   }
 
+  // ", 2 sums"
+  static std::string sums(const Step& step) {
+    const auto count = std::count_if(step.sums.begin(), step.sums.end(), [](double d) { return d != 0; });
+    return count == 0 ? "" : fmt::format(", {} sum{}", count, count == 1 ? "" : "s");
+  }
+
   void print_step(const Step& step) {
     switch (step.kind) {
       case Step::Kind::Run: {
@@ -96,8 +102,8 @@ class Printer {
         break;
       }
       case Step::Kind::Fused:
-        text_ += fmt::format("{} = fused[{}]({}) : {}{}\n", list(step.out), step.code.code.size(),
-                             list(step.in), outputs(step), origin(step));
+        text_ += fmt::format("{} = fused[{}{}]({}) : {}{}\n", list(step.out), step.code.code.size(),
+                             sums(step), list(step.in), outputs(step), origin(step));
         break;
       case Step::Kind::Fill:
         text_ += fmt::format("{} = fill {} : {}{}\n", list(step.out), step.fill, outputs(step), origin(step));

@@ -26,7 +26,7 @@ namespace {
 double flops_of(const Program& program, const Step& step) {
   if (step.kind == Step::Kind::Fused) {
     return static_cast<double>(step.code.code.size()) *
-           static_cast<double>(largest_local(program, step.out[0]).shape.elements());
+           static_cast<double>(largest_local(program, step.loop).shape.elements());
   }
   const Call local = largest_call(program, step);
   if (local.op->flops != nullptr) return local.op->flops(local);

@@ -84,8 +84,20 @@ class Verifier {
     for (int id : step.in) read(id, step.name);
     if (step.kind == Step::Kind::Assign) return check_assign(step);
     for (int id : step.out) write(id, step);
+    if (step.kind == Step::Kind::Fused) check_loop(step);
     if (step.kind == Step::Kind::Start) check_start(s);
     if (step.kind == Step::Kind::Wait) check_wait(step);
+  }
+
+  void check_loop(const Step& step) {
+    TESSERA_ASSERT(step.sums.empty() || step.sums.size() == step.out.size(),
+                   "'{}' has {} outputs and {} sums", step.name, step.out.size(), step.sums.size());
+    const Shape& loop = at(step.loop).type.shape;
+    for (std::size_t o = 0; o < step.out.size(); ++o) {
+      const bool is_sum = !step.sums.empty() && step.sums[o] != 0;
+      TESSERA_ASSERT(is_sum || at(step.out[o]).type.shape == loop, "'{}' is no part of the loop over [{}]",
+                     at(step.out[o]).name, to_string(loop));
+    }
   }
 
   void check_assign(const Step& step) {

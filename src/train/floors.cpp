@@ -8,10 +8,6 @@
 namespace tessera {
 namespace {
 
-double flops_of(const Product& p) {
-  return 2 * p.times * static_cast<double>(p.batch * p.m * p.n * p.k);
-}
-
 // How many ranks hold the same part of a variable.
 std::int64_t sharers(const Program& program, int variable) {
   const Placement& placement = program.values[static_cast<std::size_t>(variable)].placement;
@@ -100,7 +96,7 @@ double Floors::flops_per_second() const {
   for (const auto& [id, steps] : steps_) {
     for (const Least& least : steps) {
       for (const std::size_t p : least.products) {
-        flops += flops_of(products_[p]);
+        flops += products_[p].flops();
         seconds += products[p];
       }
     }

@@ -130,8 +130,34 @@ class Simulator {
   void run_fused(const Step& step, int rank) {
     std::vector<View> in, out;
     for (int id : step.in) in.push_back(view(rank, id));
-    for (int id : step.out) out.push_back(view(rank, id));
+    if (step.sums.empty()) {
+      for (int id : step.out) out.push_back(view(rank, id));
+      return run_scalar(step.code, in, out);
+    }
+    const BoundProgram& bound = bound_[static_cast<std::size_t>(rank)];
+    const auto loop = static_cast<std::size_t>(step.loop);
+    std::vector<Array> made;
+    for (int id : step.out) made.emplace_back(Type{bound.local[loop].shape, at(id).type.dtype});
+    for (Array& array : made)
+      out.push_back(
+          make_view(array.data.data(), {at(step.loop).type.shape, array.type.dtype}, bound.boxes[loop]));
     run_scalar(step.code, in, out);
+    for (std::size_t o = 0; o < made.size(); ++o) add_up(made[o], view(rank, step.out[o]), step.sums[o]);
+  }
+
+  // Adds up over the dimensions that `to` lacks; divisor 0: copies.
+  static void add_up(const Array& from, const View& to, double divisor) {
+    std::vector<double> total(static_cast<std::size_t>(to.elements()), 0.0);
+    for (std::int64_t i = 0; i < from.elements(); ++i) {
+      std::int64_t rest = i, at = 0;
+      for (std::size_t d = from.type.shape.count(); d-- > 0; rest /= from.type.shape[d].size) {
+        const int o = to.shape.find(from.type.shape[d].name);
+        if (o >= 0) at += rest % from.type.shape[d].size * to.stride[static_cast<std::size_t>(o)];
+      }
+      total[static_cast<std::size_t>(at)] += from.get(i);
+    }
+    for (std::size_t i = 0; i < total.size(); ++i)
+      store(to, static_cast<std::int64_t>(i), divisor == 0 ? total[i] : total[i] / divisor);
   }
 
   void copy_own(const Move& move, const Step& step, int rank) {

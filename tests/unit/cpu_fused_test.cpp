@@ -4,6 +4,7 @@
 
 #include "cpu_harness.h"
 #include "exec/cpu/fused.h"
+#include "exec/cpu/fused_sum.h"
 
 namespace tessera::testing {
 namespace {
@@ -37,7 +38,7 @@ FusedSpec spec_of(const ScalarCode& code, const std::vector<Array>& in, const st
 }
 
 std::vector<Array> run_loop(const ScalarCode& code, std::vector<Array> in, const std::vector<Type>& types,
-                            int threads = 1) {
+                            int threads = 1, const std::vector<double>& sums = {}) {
   std::vector<Array> out;
   for (const Type& type : types) out.emplace_back(type);
   std::vector<void*> from, to;
@@ -45,7 +46,13 @@ std::vector<Array> run_loop(const ScalarCode& code, std::vector<Array> in, const
   for (Array& x : out) to.push_back(x.data.data());
   Team team(threads);
   const Team::Use use(team);
-  FusedLoop(spec_of(code, in, out, threads)).run(from.data(), to.data());
+  FusedSpec spec = spec_of(code, in, out, threads);
+  spec.sums = sums;
+  std::int64_t scratch = 0;
+  for (std::size_t o = 0; o < sums.size(); ++o)
+    if (sums[o] != 0) scratch += FusedSums::workspace(out[o].elements());
+  AlignedBuffer buffer(static_cast<std::size_t>(scratch));
+  FusedLoop(spec).run(from.data(), to.data(), buffer.data());
   return out;
 }
 
@@ -233,7 +240,7 @@ TEST(CpuFused, InPlaceOverAnInput) {
     const FusedLoop loop(spec_of(chain(DType::F32), {x, y, z}, {x, y}, 1));
     void* in[] = {x.data.data(), y.data.data(), const_cast<std::byte*>(z.data.data())};
     void* out[] = {x.data.data(), y.data.data()};
-    loop.run(in, out);
+    loop.run(in, out, nullptr);
     EXPECT_TRUE(same_bits(x, want[0])) << shape;
     EXPECT_TRUE(same_bits(y, want[1])) << shape;
   }
@@ -247,7 +254,7 @@ TEST(CpuFused, ResultThatIsAnInputOrAConstant) {
   Array second(x.type), third(x.type);
   void* in[] = {x.data.data()};
   void* out[] = {third.data.data(), second.data.data(), x.data.data()};
-  FusedLoop(spec_of(code, {x}, {x, x, x}, 1)).run(in, out);
+  FusedLoop(spec_of(code, {x}, {x, x, x}, 1)).run(in, out, nullptr);
   EXPECT_TRUE(same_bits(third, before));
   EXPECT_EQ(second.get(99), 2.5);
   EXPECT_EQ(x.get(99), -before.get(99));
@@ -260,6 +267,57 @@ TEST(CpuFused, OneResultForTwoOutputs) {
   const std::vector<Array> out = run_loop(code, {x}, {x.type, x.type});
   EXPECT_EQ(out[0].get(95), -x.get(95));
   EXPECT_TRUE(same_bits(out[0], out[1]));
+}
+
+// Sums over any of the loop's dimensions, beside a value that is written: against sums in double of what is
+// written, and the same bits from any number of threads.
+TEST(CpuFused, SumsOverAnyDimensions) {
+  const ScalarCode code{
+      2, {{Scalar::Mul, 0, 1, -1, 0, DType::F32}, {Scalar::Abs, 2, -1, -1, 0, DType::F32}}, {2, 3, 3}};
+  for (DType dtype : {DType::F32, DType::BF16, DType::F64}) {
+    for (const char* shape :
+         {"a:1;b:1", "a:7;b:300;c:5", "a:70;b:3;c:700", "a:65000", "a:3;b:11000", "a:400;b:2;c:64"}) {
+      ScalarCode typed = code;
+      for (Instruction& i : typed.code) i.type = dtype;
+      if (dtype == DType::BF16) {
+        typed.code.insert(typed.code.begin() + 1, {Scalar::Cast, 2, -1, -1, 0, dtype});
+        typed.code[2].a = 3;
+        typed.results = {3, 4, 4};
+      }
+      const Shape loop = parse_shape(shape);
+      for (std::size_t kept = 0; kept < (std::size_t{1} << loop.count()); ++kept) {
+        std::vector<Dim> dims;
+        for (std::size_t d = 0; d < loop.count(); ++d)
+          if ((kept >> d) % 2 == 1) dims.push_back(loop[d]);
+        const std::vector<Array> in = {random_array({loop, dtype}, 1), random_array({loop, dtype}, 2)};
+        const std::vector<Type> types = {{loop, dtype}, {Shape(dims), dtype}, {Shape(), dtype}};
+        const std::vector<double> divisors = {0, 1, 4};
+        const std::vector<Array> one = run_loop(typed, in, types, 1, divisors),
+                                 three = run_loop(typed, in, types, 3, divisors);
+        for (std::size_t o = 0; o < 3; ++o)
+          EXPECT_TRUE(same_bits(one[o], three[o])) << shape << " kept " << kept << " output " << o;
+        Array sums(types[1]), total(types[2]);
+        std::vector<double> in_double(static_cast<std::size_t>(sums.elements()), 0.0);
+        double all = 0;
+        for (std::int64_t i = 0; i < loop.elements(); ++i) {
+          std::int64_t rest = i, at = 0, stride = 1;
+          for (std::size_t d = loop.count(); d-- > 0; rest /= loop[d].size) {
+            if ((kept >> d) % 2 == 0) continue;
+            at += rest % loop[d].size * stride;
+            stride *= loop[d].size;
+          }
+          in_double[static_cast<std::size_t>(at)] += std::abs(one[0].get(i));
+          all += std::abs(one[0].get(i)) / 4;
+        }
+        for (std::int64_t i = 0; i < sums.elements(); ++i)
+          sums.set(i, in_double[static_cast<std::size_t>(i)]);
+        total.set(0, all);
+        const double relative = dtype == DType::F32 ? 1e-6 : dtype == DType::BF16 ? 8e-3 : 1e-13;
+        EXPECT_EQ(difference(one[1], sums, relative, 0), "") << shape << " kept " << kept;
+        EXPECT_EQ(difference(one[2], total, relative, 0), "") << shape;
+      }
+    }
+  }
 }
 
 // A long chain needs more registers than fit the cache in full blocks.

@@ -194,8 +194,8 @@ TEST(MemoryPlan, TooLargeIsRefusedBeforeAllocation) {
     FAIL();
   } catch (const SystemError& e) {
     EXPECT_EQ(e.code(), ExitCode::Memory);
-    EXPECT_THAT(e.what(), ::testing::HasSubstr("arenas of 8192.00 GiB for 2 ranks"));
-    EXPECT_THAT(e.what(), ::testing::HasSubstr("f32[rows:4194304;cols:1048576] 8192.00 GiB a rank"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("arenas of 8.0 TiB for 2 ranks"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("f32[rows:4194304;cols:1048576] 8.0 TiB a rank"));
   }
   EXPECT_EQ(session.arena_bytes_per_rank(), 0);
 }

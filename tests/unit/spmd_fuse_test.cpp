@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "support/array.h"
 #include "tessera/ops.h"
 #include "tessera/session.h"
 
@@ -148,6 +149,80 @@ TEST(Fuse, ResultsAreNotWrittenOverAValueThatIsReadThroughAView) {
       for (std::int64_t j = 0; j < 300; ++j)
         ASSERT_EQ(got.get(i * 300 + j), at(i, j) - at(j, i)) << i << " " << j;
     }
+  }
+}
+
+// Adafactor's statistics: squares are never written, both means come out of one loop, on every mesh.
+TEST(Fuse, SumsJoinTheLoopThatMakesWhatTheyAddUp) {
+  Graph g;
+  const Dim batch{"batch", 230}, hidden{"hidden", 200};
+  const Tensor x = g.input("x", {batch, hidden});
+  const Tensor squares = square(x) + 1e-3;
+  const Tensor rows = reduce_mean(squares, {"hidden"}), columns = reduce_sum(squares, {"batch"});
+  const FeedMap feeds = {{"x", values({batch, hidden}, DType::F32, 0.1)}};
+  for (const auto& [mesh, layout] :
+       {std::pair{"", ""}, {"x:3", "batch:x"}, {"x:2", "hidden:x"}, {"x:2;y:2", "batch:x;hidden:y"}}) {
+    const FusedRun fused = run(g, {rows, columns}, feeds, mesh, layout, true),
+                   plain = run(g, {rows, columns}, feeds, mesh, layout, false);
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_EQ(testing::difference(fused.fetched[i], plain.fetched[i], 1e-6, 0), "") << mesh;
+    ASSERT_EQ(count(fused.program, Step::Kind::Fused), 1) << mesh;
+    const auto loop = std::find_if(fused.program.steps.begin(), fused.program.steps.end(),
+                                   [](const Step& s) { return s.kind == Step::Kind::Fused; });
+    EXPECT_EQ(loop->out.size(), 2u) << mesh;
+    EXPECT_EQ(loop->sums, (std::vector<double>{200, 1})) << mesh;
+  }
+}
+
+// What is computed from a sum waits for it, also when it reads the loop's values again.
+TEST(Fuse, ReadersOfASumWaitForIt) {
+  Graph g;
+  const Dim batch{"batch", 64}, hidden{"hidden", 150};
+  const Tensor x = g.input("x", {batch, hidden});
+  const Tensor e = exp(x), share = e / reduce_sum(e, {"hidden"}), more = share * e + x;
+  const FeedMap feeds = {{"x", values({batch, hidden}, DType::F32, 0.05)}};
+  for (const auto& [mesh, layout] : {std::pair{"", ""}, {"x:3", "batch:x"}, {"x:2", "hidden:x"}}) {
+    const FusedRun fused = run(g, {more}, feeds, mesh, layout, true),
+                   plain = run(g, {more}, feeds, mesh, layout, false);
+    EXPECT_EQ(testing::difference(fused.fetched[0], plain.fetched[0], 1e-6, 0), "") << mesh;
+    EXPECT_EQ(count(fused.program, Step::Kind::Fused), 2) << mesh;
+  }
+}
+
+// A rank with an empty part of what is added up has zeros.
+TEST(Fuse, SumsOfEmptyParts) {
+  Graph g;
+  const Dim batch{"batch", 2}, hidden{"hidden", 200};
+  const Tensor x = g.input("x", {batch, hidden});
+  const Tensor y = square(x) * 3.0, sum = reduce_sum(y);
+  const FeedMap feeds = {{"x", values({batch, hidden}, DType::F32, 0.05)}};
+  const Array got = run(g, {sum}, feeds, "x:3", "batch:x", true).fetched[0],
+              want = run(g, {sum}, feeds, "", "", false).fetched[0];
+  EXPECT_EQ(testing::difference(got, want, 1e-6, 0), "");
+}
+
+// An update and the sum of its gradient's squares are one loop, unless ranks share the update's work: rows
+// that each of them holds.
+TEST(Fuse, UpdatesAndSumsShareALoop) {
+  Graph g;
+  const Dim batch{"batch", 60}, hidden{"hidden", 110};
+  const Shape shape{batch, hidden};
+  const Tensor p = g.parameter("p", shape, Initializer::normal(1)), grad = g.input("grad", shape);
+  const Tensor scaled = grad * 0.5, norm = reduce_sum(square(scaled)), p2 = p - scaled * 0.1;
+  const std::vector<Tensor> targets = {norm, g.assign(p, p2)};
+  const FeedMap feeds = {{"grad", values(shape, DType::F32, 0.02)}};
+  struct Case {
+    const char *mesh, *layout;
+    int loops;
+  };
+  for (const auto& [mesh, layout, loops] :
+       {Case{"", "", 1}, {"x:2", "", 2}, {"x:2", "hidden:x", 1}, {"x:2", "batch:x", 1}}) {
+    const FusedRun fused = run(g, targets, feeds, mesh, layout, true),
+                   plain = run(g, targets, feeds, mesh, layout, false);
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_EQ(testing::difference(fused.fetched[i], plain.fetched[i], 1e-6, 0), "") << layout << " " << i;
+    EXPECT_EQ(count(fused.program, Step::Kind::Fused), loops) << mesh << " " << layout;
+    EXPECT_EQ(count(fused.program, Step::Kind::Run), 0) << mesh << " " << layout;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "exec/cpu/fused_code.h"
 #include "exec/cpu/fused_program.h"
+#include "exec/cpu/fused_sum.h"
 #include "exec/team.h"
 
 namespace tessera {
@@ -103,6 +104,7 @@ struct Input : Stream {
 struct Output : Stream {
   Operand from;
   bool direct = false;  // the last instruction may write it itself
+  int sum = -1;         // its number among the sums
 };
 struct Constant {
   Lane lane = Lane::F32;
@@ -125,8 +127,7 @@ Operand operand_of(const FusedProgram& program, std::size_t reg, const std::vect
 struct FusedLoop::Impl {
   explicit Impl(const FusedSpec& spec);
 
-  void run(void* const* in, void* const* out) const;
-  void run_range(void* const* in, void* const* out, std::int64_t begin, std::int64_t end) const;
+  void run(void* const* in, void* const* out, double* scratch) const;
 
  private:
   // A piece: consecutive elements from `row`, `at` on; in short-row mode several whole rows.
@@ -141,13 +142,18 @@ struct FusedLoop::Impl {
   void place(FusedProgram& program, const FusedSpec& spec);
   void place_outputs(const FusedProgram& program, const FusedSpec& spec,
                      const std::vector<std::uint32_t>& at);
+  void place_sums(const FusedSpec& spec);
+  void run_range(void* const* in, void* const* out, double* sums, std::int64_t begin, std::int64_t end) const;
+  void run_sums(void* const* in, void* const* out, double* scratch, bool alone) const;
   void run_uniform(void* const* in, std::byte* scratch) const;
-  void run_piece(const Piece& piece, void* const* in, void* const* out, std::byte* scratch) const;
+  void run_piece(const Piece& piece, void* const* in, void* const* out, double* sums,
+                 std::byte* scratch) const;
   static void execute(const Code& code, std::byte* scratch, const BlockOperand* inputs, void* result,
                       std::size_t n);
   BlockOperand load_input(std::size_t i, const Piece& piece, void* const* in, std::byte* scratch,
                           std::size_t padded) const;
   void store_output(std::size_t o, const Piece& piece, void* const* out, const std::byte* from) const;
+  void add_output(std::size_t o, const Piece& piece, double* sums, const std::byte* from) const;
   std::byte* output_at(std::size_t o, const Piece& piece, void* const* out) const;
   std::int64_t offset(const Stream& stream, std::size_t operand, std::int64_t row) const;
   Piece piece(std::int64_t index) const;
@@ -157,6 +163,7 @@ struct FusedLoop::Impl {
   std::vector<Output> outputs_;
   std::int64_t rows_ = 1, length_ = 1, pieces_per_row_ = 1, rows_per_piece_ = 1, pieces_ = 1;
   std::size_t block_ = 0;
+  FusedSums sums_;
   int threads_ = 1;
   bool uniforms_ = false, direct_ = false;
   std::vector<Code> uniform_code_;
@@ -172,6 +179,7 @@ FusedLoop::Impl::Impl(const FusedSpec& spec) : threads_(spec.threads), loops_(co
   FusedProgram program(spec.code, spec.in_types, spec.out_types, uniform_inputs(inputs));
   place(program, spec);
   cut_rows();
+  place_sums(spec);
 }
 
 // An input of equal elements.
@@ -259,11 +267,24 @@ void FusedLoop::Impl::place_outputs(const FusedProgram& program, const FusedSpec
   for (std::size_t o = 0; o < spec.out_types.size(); ++o) {
     const auto reg = static_cast<std::size_t>(program.results[o]);
     outputs_.push_back({stream(spec.in_types.size() + o, spec.out_types[o]), operand_of(program, reg, at)});
-    if (!copies && outputs_[o].as_lane && program.results[o] == last) direct = static_cast<int>(o);
+    const bool is_sum = !spec.sums.empty() && spec.sums[o] != 0;
+    if (!copies && !is_sum && outputs_[o].as_lane && program.results[o] == last) direct = static_cast<int>(o);
   }
   // Nor when another output wants the same register.
   if (std::count(program.results.begin(), program.results.end(), last) > 1) direct = -1;
   if (direct >= 0) outputs_[static_cast<std::size_t>(direct)].direct = direct_ = true;
+}
+
+void FusedLoop::Impl::place_sums(const FusedSpec& spec) {
+  int count = 0;
+  for (std::size_t o = 0; o < spec.sums.size(); ++o) {
+    if (spec.sums[o] == 0) continue;
+    std::int64_t elements = 1;
+    for (const Loop& loop : loops_)
+      if (loop.stride[inputs_.size() + o] != 0) elements *= loop.extent;
+    sums_.add(spec.out_types[o], elements, spec.sums[o]);
+    outputs_[o].sum = count++;
+  }
 }
 
 std::int64_t FusedLoop::Impl::offset(const Stream& stream, std::size_t operand, std::int64_t row) const {
@@ -354,7 +375,18 @@ void FusedLoop::Impl::store_output(std::size_t o, const Piece& piece, void* cons
   }
 }
 
-void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const* out,
+// A sum over the loop's last dimension has no step along it.
+void FusedLoop::Impl::add_output(std::size_t o, const Piece& piece, double* sums,
+                                 const std::byte* from) const {
+  const Output& output = outputs_[o];
+  const std::size_t n = piece.rows == 1 ? piece.n : static_cast<std::size_t>(length_);
+  for (std::int64_t r = 0; r < piece.rows; ++r, from += n * output.wide) {
+    const std::int64_t at = offset(output, inputs_.size() + o, piece.row + r) + piece.at * output.step;
+    sums_.add_block(static_cast<std::size_t>(output.sum), from, n, sums, at, output.step);
+  }
+}
+
+void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const* out, double* sums,
                                 std::byte* scratch) const {
   const std::size_t padded = (piece.n + kLaneGroup - 1) / kLaneGroup * kLaneGroup;
   std::array<BlockOperand, kMaxInputs> inputs;
@@ -380,30 +412,52 @@ void FusedLoop::Impl::run_piece(const Piece& piece, void* const* in, void* const
   for (std::size_t o = 0; o < outputs_.size(); ++o) {
     const Output& output = outputs_[o];
     if (&output == direct) continue;
-    if (output.from.uniform) {
-      // One value for all elements: spread it over a block first.
-      alignas(64) std::byte block[kMaxBlock * 8];
+    alignas(64) std::byte block[kMaxBlock * 8];
+    const void* from = output.from.input >= 0 ? inputs[static_cast<std::size_t>(output.from.input)].data
+                                              : scratch + output.from.at;
+    if (output.from.uniform) {  // one value for all elements: spread it over a block first
       load_block(type_of(lane_of(output.type)), scratch + output.from.at, 0, block, piece.n);
-      store_output(o, piece, out, block);
+      from = block;
+    }
+    if (output.sum >= 0) {
+      add_output(o, piece, sums, static_cast<const std::byte*>(from));
     } else {
-      const void* from = output.from.input >= 0 ? inputs[static_cast<std::size_t>(output.from.input)].data
-                                                : scratch + output.from.at;
       store_output(o, piece, out, static_cast<const std::byte*>(from));
     }
   }
 }
 
-void FusedLoop::Impl::run_range(void* const* in, void* const* out, std::int64_t begin,
+void FusedLoop::Impl::run_range(void* const* in, void* const* out, double* sums, std::int64_t begin,
                                 std::int64_t end) const {
   alignas(64) static thread_local std::byte scratch[kUniformBytes + kBlockBytes];
   if (uniforms_) run_uniform(in, scratch);
-  for (std::int64_t p = begin; p < end; ++p) run_piece(piece(p), in, out, scratch);
+  for (std::int64_t p = begin; p < end; ++p) run_piece(piece(p), in, out, sums, scratch);
 }
 
-void FusedLoop::Impl::run(void* const* in, void* const* out) const {
-  if (threads_ == 1 || rows_ * length_ < kWorthThreads) return run_range(in, out, 0, pieces_);
-  for_each_part(threads_,
-                [&](int t) { run_range(in, out, pieces_ * t / threads_, pieces_ * (t + 1) / threads_); });
+void FusedLoop::Impl::run_sums(void* const* in, void* const* out, double* scratch, bool alone) const {
+  const std::int64_t parts = std::min(FusedSums::kMaxParts, pieces_);
+  const int threads = alone ? 1 : threads_;
+  for_each_part(threads, [&](int t) {
+    for (std::int64_t part = parts * t / threads; part < parts * (t + 1) / threads; ++part) {
+      double* sums = sums_.of_part(scratch, part);
+      sums_.clear(sums);
+      run_range(in, out, sums, pieces_ * part / parts, pieces_ * (part + 1) / parts);
+    }
+  });
+  for_each_part(threads, [&](int t) {
+    for (std::size_t o = 0; o < outputs_.size(); ++o)
+      if (outputs_[o].sum >= 0)
+        sums_.finish(static_cast<std::size_t>(outputs_[o].sum), scratch, parts, out[o], t, threads);
+  });
+}
+
+void FusedLoop::Impl::run(void* const* in, void* const* out, double* scratch) const {
+  const bool alone = threads_ == 1 || rows_ * length_ < kWorthThreads;
+  if (!sums_.empty()) return run_sums(in, out, scratch, alone);
+  if (alone) return run_range(in, out, nullptr, 0, pieces_);
+  for_each_part(threads_, [&](int t) {
+    run_range(in, out, nullptr, pieces_ * t / threads_, pieces_ * (t + 1) / threads_);
+  });
 }
 
 FusedLoop::FusedLoop(const FusedSpec& spec) : impl_(std::make_unique<Impl>(spec)) {}
@@ -411,8 +465,8 @@ FusedLoop::~FusedLoop() = default;
 FusedLoop::FusedLoop(FusedLoop&&) noexcept = default;
 FusedLoop& FusedLoop::operator=(FusedLoop&&) noexcept = default;
 
-void FusedLoop::run(void* const* in, void* const* out) const {
-  impl_->run(in, out);
+void FusedLoop::run(void* const* in, void* const* out, void* scratch) const {
+  impl_->run(in, out, static_cast<double*>(scratch));
 }
 
 }  // namespace tessera

@@ -14,14 +14,15 @@
 namespace tessera {
 
 // The loop nest. Strides count elements, one per loop dimension, outermost first; 0 where an input does not
-// have the dimension (broadcast). Outputs have every dimension. An output may be the same memory as an input
-// of the same type and strides without zeros (in place).
+// have the dimension (broadcast). Outputs have every dimension but those that are sums. An output may be the
+// same memory as an input of the same type and strides without zeros (in place).
 struct FusedSpec {
   ScalarCode code;
   std::vector<std::int64_t> extent;  // local sizes; none of them 0
   std::vector<DType> in_types, out_types;
   std::vector<std::vector<std::int64_t>> in_strides;   // per input
   std::vector<std::vector<std::int64_t>> out_strides;  // per output
+  std::vector<double> sums;  // per output, as in Step: 0, or what a sum of floats is divided by; or empty
   int threads = 1;
 };
 
@@ -32,8 +33,9 @@ class FusedLoop {
   FusedLoop(FusedLoop&&) noexcept;
   FusedLoop& operator=(FusedLoop&&) noexcept;
 
-  // One pointer per input and per output. Allocates nothing.
-  void run(void* const* in, void* const* out) const;
+  // One pointer per input and per output; FusedSums::workspace of each sum. Allocates nothing. Sums are added
+  // up in an order that depends on the loop alone.
+  void run(void* const* in, void* const* out, void* scratch) const;
 
  private:
   struct Impl;

@@ -56,6 +56,9 @@ struct CpuKernel {
 // nullptr when there is none.
 const CpuKernel* find_kernel(std::string_view op);
 
+// The one that serves a site; nullptr: fused loops, or the record's reference kernel.
+const CpuKernel* kernel_for(const KernelSite& site);
+
 // All of them, for tests and benchmarks.
 std::span<const CpuKernel* const> all_kernels();
 

@@ -41,6 +41,11 @@ const CpuKernel* find_kernel(std::string_view op) {
   return nullptr;
 }
 
+const CpuKernel* kernel_for(const KernelSite& site) {
+  const CpuKernel* kernel = find_kernel(site.call.op->name);
+  return kernel != nullptr && kernel->supports(site) ? kernel : nullptr;
+}
+
 std::span<const CpuKernel* const> all_kernels() {
   return kKernels;
 }

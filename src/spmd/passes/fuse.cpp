@@ -1,6 +1,7 @@
 // Component-wise steps over one shape and placement become one loop: a value that passes from one to the next
 // stays in registers, and only values that are needed elsewhere are written. Every value is still rounded to
-// its type, so the bits are those of the separate steps.
+// its type, so the bits are those of the separate steps. A loop also adds up what it makes, where a step
+// would read it for that alone.
 //
 // A group stands at one place of the program. A step joins a group by moving up to it, when all it reads is
 // there already, or else by drawing the whole group down to itself, when nothing in between needs the group.
@@ -16,6 +17,10 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kMaxInstructions = 160, kMaxInputs = 32;
+// Elements that go into one of a sum, at least, and sums of a loop at most: its partial sums stay small.
+// Sizes of the whole, so that the steps do not depend on the mesh.
+constexpr std::int64_t kWorthSumming = 64, kMaxSums = 64 * 1024;
+constexpr std::size_t kLookahead = 64;  // values, towards the update that they serve
 constexpr int kReach =
     24;  // steps that lie between a group and one that joins it, at most: keeps lifetimes as they were
 
@@ -36,6 +41,7 @@ class Fuser {
     group_of_.assign(program_.steps.size(), -1);
     for (int s = 0; s < static_cast<int>(program_.steps.size()); ++s) {
       if (is_component_wise(step(s))) join(s);
+      if (is_sum(step(s))) join_sum(s);
     }
     rewrite();
   }
@@ -46,6 +52,8 @@ class Fuser {
     int place = 0;             // the index of the step where it stands
     std::size_t instructions = 0;
     std::set<int> reads, makes;  // values (bases)
+    std::vector<int> sums;       // steps that add up what it makes
+    bool closed = false;         // no member joins any more
   };
 
   const Step& step(int s) const { return program_.steps[static_cast<std::size_t>(s)]; }
@@ -56,9 +64,66 @@ class Fuser {
     return group < 0 ? s : groups_[static_cast<std::size_t>(group)].place;
   }
 
+  static bool among(const std::vector<int>& steps, int s) {
+    return std::find(steps.begin(), steps.end(), s) != steps.end();
+  }
+
   static bool is_component_wise(const Step& step) {
     return step.kind == Step::Kind::Run && step.call.op->scalar != nullptr && !step.call.op->random &&
            step.out.size() == 1;
+  }
+
+  static bool is_sum(const Step& step) {
+    return step.kind == Step::Kind::Run && step.call.op->sum_divisor != nullptr &&
+           is_floating(step.call.in[0].dtype);
+  }
+
+  void join_sum(int s) {
+    const int in = step(s).in[0], out = step(s).out[0];
+    const auto maker = made_by_.find(in);
+    if (maker == made_by_.end() || group_of_[static_cast<std::size_t>(maker->second)] < 0) return;
+    const int g = group_of_[static_cast<std::size_t>(maker->second)];
+    Group& group = groups_[static_cast<std::size_t>(g)];
+    const std::int64_t sums = value(out).type.shape.elements();
+    if (step(s).region != step(group.members.front()).region || sums > kMaxSums ||
+        value(in).type.shape.elements() < kWorthSumming * sums)
+      return;
+    if (updates_replicas(group.makes, false)) return;
+    group.closed = group.closed || updates_replicas(group.makes, true);
+    group.sums.push_back(s);
+    group_of_[static_cast<std::size_t>(s)] = g;
+  }
+
+  // Ranks that share the rows of a variable that they update may do a part of the loop each: it makes no
+  // sums. Here: whether one of the values is assigned to such rows; `later`: or what further loops make of
+  // them.
+  bool updates_replicas(const std::set<int>& values, bool later) const {
+    std::set<int> seen = values;
+    std::vector<int> open(values.begin(), values.end());
+    while (!open.empty() && seen.size() < values.size() + kLookahead) {
+      const auto it = readers_.find(open.back());
+      open.pop_back();
+      if (it == readers_.end()) continue;
+      for (int reader : it->second) {
+        const Step& next = step(reader);
+        if (next.kind == Step::Kind::Assign && has_replicas(next.out[0])) return true;
+        if (later && is_component_wise(next) && seen.insert(next.out[0]).second) open.push_back(next.out[0]);
+      }
+    }
+    return false;
+  }
+
+  bool may_sum_together(const Group& a, const Group& b) const {
+    if (a.sums.empty() && b.sums.empty()) return true;
+    return !updates_replicas(a.makes, false) && !updates_replicas(b.makes, false);
+  }
+
+  bool has_replicas(int id) const {
+    std::set<int> cut;
+    for (const Cut& c : value(id).placement.cuts) cut.insert(c.axes.begin(), c.axes.end());
+    for (int axis = 0; axis < program_.mesh.axis_count(); ++axis)
+      if (program_.mesh.axis_size(axis) > 1 && cut.count(axis) == 0) return true;
+    return false;
   }
 
   void join(int s) {
@@ -76,11 +141,12 @@ class Fuser {
       merge_makers(g, s);
       return;
     }
-    groups_.push_back({{}, s, 0, {}, {}});
+    groups_.emplace_back().place = s;
     add(static_cast<int>(groups_.size()) - 1, s, instructions);
   }
 
-  // Other groups that make what `s` reads are drawn down to its group and become part of it.
+  // Other groups that make what `s` reads are drawn down to its group and become part of it; or else it moves
+  // up to them.
   void merge_makers(int g, int s) {
     for (int id : step(s).in) {
       const auto maker = made_by_.find(base_of(id));
@@ -88,13 +154,20 @@ class Fuser {
       const int h = group_of_[static_cast<std::size_t>(maker->second)];
       if (h == g) continue;
       Group &into = groups_[static_cast<std::size_t>(g)], &from = groups_[static_cast<std::size_t>(h)];
-      if (!same_loop(from, s) || !small_enough(into, from.instructions, inputs_of(from))) continue;
-      if (!reads_as_made(from, into) || !can_draw_down(from, into.place, s, &into)) continue;
+      if (from.closed || !same_loop(from, s) || !small_enough(into, from.instructions, inputs_of(from)))
+        continue;
+      if (!reads_as_made(from, into) || !may_sum_together(from, into)) continue;
+      if (!can_draw_down(from, into.place, s, &into)) {
+        if (!can_lift(into, from)) continue;
+        into.place = from.place;
+      }
       into.members.insert(into.members.end(), from.members.begin(), from.members.end());
       std::sort(into.members.begin(), into.members.end());
       into.instructions += from.instructions;
       into.reads.insert(from.reads.begin(), from.reads.end());
       into.makes.insert(from.makes.begin(), from.makes.end());
+      into.sums.insert(into.sums.end(), from.sums.begin(), from.sums.end());
+      for (int sum : from.sums) group_of_[static_cast<std::size_t>(sum)] = g;
       for (int member : from.members) group_of_[static_cast<std::size_t>(member)] = g;
       from = {};
     }
@@ -138,7 +211,9 @@ class Fuser {
 
   // The same loop, and a reason to share it: a value of the group, or a whole input that both read.
   bool fits(const Group& group, int s, std::size_t instructions) const {
-    if (!same_loop(group, s) || !small_enough(group, instructions, step(s).in.size())) return false;
+    if (group.closed || !same_loop(group, s)) return false;
+    if (!group.sums.empty() && updates_replicas({step(s).out[0]}, false)) return false;
+    if (!small_enough(group, instructions, step(s).in.size())) return false;
     if (!reads_as_made(group, s)) return false;
     const Shape& loop = value(step(s).out[0]).type.shape;
     bool follows = false, shares = false;
@@ -169,11 +244,27 @@ class Fuser {
     });
   }
 
-  // Nothing up to `to` reads what the group makes but `s` and the group `with`, and no variable that it reads
-  // is assigned before. What `s` reads stands before it, unless a group that makes it was drawn down further.
+  // All that the group reads is there when the group `to` runs, which makes some of it.
+  bool can_lift(const Group& group, const Group& to) const {
+    if (to.place >= group.place) return false;
+    for (int member : group.members) {
+      for (int id : step(member).in) {
+        const int base = base_of(id);
+        if (group.makes.count(base) != 0 || to.makes.count(base) != 0) continue;
+        const auto maker = made_by_.find(base);
+        if (maker == made_by_.end() || value(base).kind != ProgramValue::Kind::Temp) continue;
+        if (place(maker->second) >= to.place) return false;
+      }
+    }
+    return true;
+  }
+
+  // Nothing up to `to` reads what the group makes but `s` and the group `with`, nothing at all its sums, and
+  // no variable that it reads is assigned before. What `s` reads stands before it, unless a group that makes
+  // it was drawn down further.
   bool can_draw_down(const Group& group, int to, int s, const Group* with = nullptr) const {
     const auto inside = [&](const Group& g, int reader) {
-      return std::find(g.members.begin(), g.members.end(), reader) != g.members.end();
+      return among(g.members, reader) || among(g.sums, reader);
     };
     for (int made : group.makes) {
       const auto it = readers_.find(made);
@@ -182,6 +273,12 @@ class Fuser {
         if (reader == s || inside(group, reader) || (with != nullptr && inside(*with, reader))) continue;
         if (place(reader) <= to) return false;
       }
+    }
+    for (int sum : group.sums) {
+      const auto it = readers_.find(step(sum).out[0]);
+      if (it == readers_.end()) continue;
+      if (std::any_of(it->second.begin(), it->second.end(), [&](int reader) { return place(reader) <= to; }))
+        return false;
     }
     for (int read : group.reads) {
       const auto it = assigns_.find(read);
@@ -199,7 +296,7 @@ class Fuser {
     const auto it = readers_.find(base);
     if (it == readers_.end()) return true;  // nobody reads it: it must have been asked for
     return std::any_of(it->second.begin(), it->second.end(), [&](int reader) {
-      return std::find(group.members.begin(), group.members.end(), reader) == group.members.end();
+      return !among(group.members, reader) && !among(group.sums, reader);
     });
   }
 
@@ -209,6 +306,7 @@ class Fuser {
     result.call = {};
     result.in.clear();
     result.out.clear();
+    result.loop = step(group.members.front()).out[0];
     std::map<int, int> inputs;  // value -> number of the input
     for (int s : group.members) {
       for (int id : step(s).in) {
@@ -232,6 +330,12 @@ class Fuser {
       if (!needed_outside(group, base_of(id))) continue;
       result.out.push_back(id);
       code.results.push_back(made.at(base_of(id)));
+    }
+    if (!group.sums.empty()) result.sums.assign(result.out.size(), 0.0);
+    for (int s : group.sums) {
+      result.out.push_back(step(s).out[0]);
+      code.results.push_back(made.at(base_of(step(s).in[0])));
+      result.sums.push_back(step(s).call.op->sum_divisor(step(s).call));
     }
     return result;
   }
@@ -258,19 +362,21 @@ class Fuser {
     return result;
   }
 
+  static bool is_alone(const Group& group) { return group.members.size() == 1 && group.sums.empty(); }
+
   void rewrite() {
     std::vector<Step> steps;
     std::vector<int> moved_to(program_.steps.size(), -1);
     std::map<int, const Group*> stands_at;
     for (const Group& group : groups_) {
-      if (group.members.size() > 1) stands_at[group.place] = &group;
+      if (!is_alone(group) && !group.members.empty()) stands_at[group.place] = &group;
     }
     for (int s = 0; s < static_cast<int>(program_.steps.size()); ++s) {
       const int g = group_of_[static_cast<std::size_t>(s)];
       const auto here = stands_at.find(s);
       if (here != stands_at.end()) {
         steps.push_back(fused(*here->second));
-      } else if (g < 0 || groups_[static_cast<std::size_t>(g)].members.size() == 1) {
+      } else if (g < 0 || is_alone(groups_[static_cast<std::size_t>(g)])) {
         steps.push_back(step(s));
       } else {
         continue;
