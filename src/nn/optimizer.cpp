@@ -77,12 +77,12 @@ UpdateResult update_plain(const UpdateCase& item, const OptimizerConfig& config,
   }
   const Tensor m = add(scale(item.slots.at("adam_m"), config.beta1), scale(g, 1 - config.beta1));
   const Tensor v = add(scale(item.slots.at("adam_v"), config.beta2), scale(square(g), 1 - config.beta2));
-  Tensor mean = m, second = v;
+  Tensor rate = item.rate, second = v;
   if (config.bias_correction) {
-    mean = div(m, scalars.bias_correction(config.beta1, g.dtype()));
-    second = div(v, scalars.bias_correction(config.beta2, g.dtype()));
+    rate = mul(rate, scalars.bias_correction(config.beta1, g.dtype()));
+    second = mul(v, scalars.bias_correction(config.beta2, g.dtype()));
   }
-  return {mul(div(mean, offset(sqrt(second), config.epsilon)), item.rate), {{"adam_m", m}, {"adam_v", v}}};
+  return {div(mul(m, rate), offset(sqrt(second), config.epsilon)), {{"adam_m", m}, {"adam_v", v}}};
 }
 
 // One parameter on its way through the update.
@@ -138,8 +138,8 @@ class UpdateBuilder {
       // Division, norm and update work on the gradient where the parameter's slots are stored: one
       // reduce-scatter serves them all.
       job.gradient = graph_.add(*find_op("identity"), {job.gradient}, {{"storage_of", job.name}}, where_)[0];
-      const Tensor weight = scalars_.weight(job.wide);
-      if (weight.valid()) job.gradient = div(job.gradient, weight);
+      const Tensor factor = scalars_.inverse_weight(job.wide);
+      if (factor.valid()) job.gradient = mul(job.gradient, factor);
     }
   }
 

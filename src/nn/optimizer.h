@@ -10,15 +10,15 @@
 namespace tessera {
 
 // Scalars that every parameter's update uses, in each type it may need; powers of decay rates are taken in
-// f64, where 1 - beta^t keeps its digits.
+// f64, where 1 - beta^t keeps its digits. Factors rather than divisors: a division costs ten multiplications.
 class StepScalars {
  public:
   StepScalars(Graph& graph, const OptimizerConfig& config, const UpdateInputs& inputs)
       : graph_(graph), config_(config), inputs_(inputs) {}
 
-  Tensor rate(DType dtype);    // learning rate
-  Tensor weight(DType dtype);  // what gradients are divided by, never 0; invalid when there is none
-  Tensor bias_correction(double beta, DType dtype);  // 1 - beta^t
+  Tensor rate(DType dtype);                          // learning rate
+  Tensor inverse_weight(DType dtype);                // factor of gradients, 1 for weight 0; invalid without weight
+  Tensor bias_correction(double beta, DType dtype);  // factor of a mean, 1 / (1 - beta^t)
   Tensor adafactor_decay(DType dtype);
 
  private:

@@ -21,18 +21,18 @@ Tensor StepScalars::rate(DType dtype) {
   return cached("rate", dtype, [&] { return inputs_.learning_rate; });
 }
 
-Tensor StepScalars::weight(DType dtype) {
+Tensor StepScalars::inverse_weight(DType dtype) {
   if (!inputs_.weight.valid()) return {};
   return cached("weight", dtype, [&] {
     const Tensor w = cast(inputs_.weight, dtype);
-    return select(equal(w, zeros_like(w)), ones_like(w), w);
+    return reciprocal(select(equal(w, zeros_like(w)), ones_like(w), w));
   });
 }
 
 Tensor StepScalars::bias_correction(double beta, DType dtype) {
   return cached("beta " + std::to_string(beta), dtype, [&] {
     if (beta == 0) return ones_like(count());
-    return 1.0 - exp(scale(count(), std::log(beta)));
+    return reciprocal(1.0 - exp(scale(count(), std::log(beta))));
   });
 }
 

@@ -32,36 +32,58 @@ HWY_INLINE const T* data(const BlockOperand& operand) {
 // --- vector loops: kF is a functor of (tag, vectors...)
 // ----------------------------------------------------------------
 
+// A loop over all operands' elements is unrolled to a lane group. Where all operands are uniform it covers one
+// group, so that only binary loops tell them apart.
+template <class T, class F>
+HWY_INLINE void in_groups(std::size_t n, F f) {
+  constexpr std::size_t kStep = HWY_LANES(T);
+  for (std::size_t i = 0; i < n; i += kLaneGroup) {
+#pragma GCC unroll 16
+    for (std::size_t k = 0; k < kLaneGroup; k += kStep) f(i + k);
+  }
+}
+
 template <class T, class F>
 void unary_loop(const BlockOperand* in, void* result, std::size_t n) {
   const hn::ScalableTag<T> d;
   const T* a = data<T>(in[0]);
   T* out = static_cast<T*>(result);
-  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
-    hn::StoreU(F()(d, hn::LoadU(d, a + (i & in[0].mask))), d, out + i);
-  }
+  in_groups<T>(n, [&](std::size_t i) HWY_ATTR { hn::StoreU(F()(d, hn::LoadU(d, a + i)), d, out + i); });
+}
+
+// store(x op y, i)
+template <class T, class F, class Store>
+HWY_INLINE void binary(const BlockOperand* in, std::size_t n, Store store) {
+  const hn::ScalableTag<T> d;
+  const T *a = data<T>(in[0]), *b = data<T>(in[1]);
+  const bool many_a = in[0].mask + 1 == 0, many_b = in[1].mask + 1 == 0;
+  const auto first_a = hn::LoadU(d, a), first_b = hn::LoadU(d, b);
+  if (many_a && !many_b)
+    return in_groups<T>(n,
+                        [&](std::size_t i) HWY_ATTR { store(F()(d, hn::LoadU(d, a + i), first_b), i); });
+  if (many_b && !many_a)
+    return in_groups<T>(n,
+                        [&](std::size_t i) HWY_ATTR { store(F()(d, first_a, hn::LoadU(d, b + i)), i); });
+  in_groups<T>(n, [&](std::size_t i) HWY_ATTR {
+    store(F()(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), i);
+  });
 }
 
 template <class T, class F>
 void binary_loop(const BlockOperand* in, void* result, std::size_t n) {
   const hn::ScalableTag<T> d;
-  const T *a = data<T>(in[0]), *b = data<T>(in[1]);
   T* out = static_cast<T*>(result);
-  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
-    hn::StoreU(F()(d, hn::LoadU(d, a + (i & in[0].mask)), hn::LoadU(d, b + (i & in[1].mask))), d, out + i);
-  }
+  binary<T, F>(in, n, [&](auto x, std::size_t i) HWY_ATTR { hn::StoreU(x, d, out + i); });
 }
 
 template <class F>
 void compare_loop(const BlockOperand* in, void* result, std::size_t n) {
   const hn::ScalableTag<float> d;
   const hn::Rebind<std::int32_t, decltype(d)> di;
-  const float *a = data<float>(in[0]), *b = data<float>(in[1]);
   std::int32_t* out = static_cast<std::int32_t*>(result);
-  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
-    const auto mask = F()(d, hn::LoadU(d, a + (i & in[0].mask)), hn::LoadU(d, b + (i & in[1].mask)));
+  binary<float, F>(in, n, [&](auto mask, std::size_t i) HWY_ATTR {
     hn::StoreU(hn::IfThenElseZero(hn::RebindMask(di, mask), hn::Set(di, 1)), di, out + i);
-  }
+  });
 }
 
 template <class T>
