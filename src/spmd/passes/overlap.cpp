@@ -1,7 +1,7 @@
 // Communication under computation. The order of steps is found by running the program in thought: a step
-// takes its work, a collective is under way from its start on, one after the other. The rank does what comes
-// first in the old order and need not wait; what reads a collective that is still under way is left for
-// later, with all that depends on it.
+// takes its work, a collective is under way from its start on, one after the other, and at least until the
+// slower ranks have come to it. The rank does what comes first in the old order and need not wait; what reads a
+// collective that is still under way is left for later, with all that depends on it.
 //
 // Two limits keep lifetimes near those of the old order. What is drawn forward to hide a collective lies at
 // most twice the time ahead that the collective is under way. And a collective whose input was there all
@@ -34,6 +34,7 @@ class Overlap {
       before += work_[s];
       if (p_.steps[s].kind == Step::Kind::Start) wire_[s] = target.wire_seconds(p_.steps[s].collective);
     }
+    spread_ = target.arrival_spread() * before;
     find_dependencies();
   }
 
@@ -104,7 +105,7 @@ class Overlap {
   // not done comes to its place.
   bool may_start(std::size_t s, std::size_t first) const {
     if (s < first || !stored_[s]) return in_flight() < kInFlight;
-    return in_flight() < kFetchedAhead && before_[s] - before_[first] <= kAhead * wire_[s] + backlog();
+    return in_flight() < kFetchedAhead && before_[s] - before_[first] <= kAhead * std::max(wire_[s], spread_) + backlog();
   }
   double backlog() const { return std::max(0.0, link_free_ - time_); }
   std::size_t in_flight() const { return flights_.size() - waited_; }
@@ -112,7 +113,8 @@ class Overlap {
   void take(std::size_t s) {
     if (step(s).kind == Step::Kind::Start) {
       link_free_ = std::max(link_free_, time_) + wire_[s];
-      flights_[s] = {link_free_, link_free_ - time_};
+      const double arrival = std::max(link_free_, time_ + spread_);
+      flights_[s] = {arrival, arrival - time_};
     }
     if (step(s).kind == Step::Kind::Wait) {
       time_ = std::max(time_, flights_.at(start_of(s)).arrival);
@@ -137,6 +139,7 @@ class Overlap {
   std::map<std::size_t, Flight> flights_;  // by start
   std::size_t waited_ = 0;
   double time_ = 0, link_free_ = 0;
+  double spread_ = 0;  // seconds by which ranks come to a collective one after the other
   std::vector<std::size_t> order_;
 };
 
@@ -144,7 +147,8 @@ class Overlap {
 
 Program overlap(Program program, const Target& target) {
   const bool hides = std::any_of(program.steps.begin(), program.steps.end(), [&](const Step& step) {
-    return step.kind == Step::Kind::Start && target.wire_seconds(step.collective) > 0;
+    return step.kind == Step::Kind::Start &&
+           (target.wire_seconds(step.collective) > 0 || target.arrival_spread() > 0);
   });
   if (!hides) return program;
   arrange(program, Overlap(program, target).run());
