@@ -269,6 +269,23 @@ TEST(CpuFused, OneResultForTwoOutputs) {
   EXPECT_TRUE(same_bits(out[0], out[1]));
 }
 
+// Angles up to, around and beyond those that vectors reduce by themselves; positions times frequencies are
+// there.
+TEST(CpuFused, SinesOfLargeAngles) {
+  std::vector<double> x;
+  for (int i = 0; i < 4096; ++i) x.push_back(static_cast<double>(static_cast<float>(i * 0.7310585786)));
+  for (double angle : {3.14159265, 1e4, 38999.0, 39000.5, 1e5, 1e7, -38000.25, -2e6, 0.0, -0.0})
+    x.push_back(angle);
+  const std::vector<Array> in = {Array(type_of("n:4106", DType::F32), x)};
+  for (Scalar op : {Scalar::Sin, Scalar::Cos}) {
+    const ScalarCode code = one(op, 1, DType::F32);
+    EXPECT_EQ(
+        difference(run_loop(code, in, {in[0].type})[0], interpreted(code, in, {in[0].type})[0], 4e-7, 2e-7),
+        "")
+        << static_cast<int>(op);
+  }
+}
+
 // Sums over any of the loop's dimensions, beside a value that is written: against sums in double of what is
 // written, and the same bits from any number of threads.
 TEST(CpuFused, SumsOverAnyDimensions) {
