@@ -104,8 +104,8 @@ class Target {
   // is under way by itself, without the rank's processors. 0: there is nothing to hide.
   virtual double work_seconds(const Program&, const Step&) const { return 0; }
   virtual double wire_seconds(const Collective&) const { return 0; }
-  // By what part of a program's work ranks may come to a collective one after the other: other work between its
-  // start and its wait lets them.
+  // By what part of a program's work ranks may come to a collective one after the other: other work between
+  // its start and its wait lets them.
   virtual double arrival_spread() const { return 0; }
 };
 

@@ -17,7 +17,8 @@ class CpuTarget final : public Target {
   bool in_place(const Step& step, int in, int out) const override;
   double work_seconds(const Program& program, const Step& step) const override;
   double wire_seconds(const Collective& collective) const override;
-  // Of a step of seconds some milliseconds: more than cores of one machine drift apart from meeting to meeting.
+  // Of a step of seconds some milliseconds: more than cores of one machine drift apart from meeting to
+  // meeting.
   double arrival_spread() const override { return 1.5e-3; }
   // What executes a step of one rank's program, by name: an op's kernel, "fused", "reference cumsum", "copy";
   // empty for what takes no time.

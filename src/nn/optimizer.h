@@ -16,8 +16,8 @@ class StepScalars {
   StepScalars(Graph& graph, const OptimizerConfig& config, const UpdateInputs& inputs)
       : graph_(graph), config_(config), inputs_(inputs) {}
 
-  Tensor rate(DType dtype);                          // learning rate
-  Tensor inverse_weight(DType dtype);                // factor of gradients, 1 for weight 0; invalid without weight
+  Tensor rate(DType dtype);            // learning rate
+  Tensor inverse_weight(DType dtype);  // factor of gradients, 1 for weight 0; invalid without weight
   Tensor bias_correction(double beta, DType dtype);  // factor of a mean, 1 / (1 - beta^t)
   Tensor adafactor_decay(DType dtype);
 

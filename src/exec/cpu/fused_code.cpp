@@ -32,8 +32,8 @@ HWY_INLINE const T* data(const BlockOperand& operand) {
 // --- vector loops: kF is a functor of (tag, vectors...)
 // ----------------------------------------------------------------
 
-// A loop over all operands' elements is unrolled to a lane group. Where all operands are uniform it covers one
-// group, so that only binary loops tell them apart.
+// A loop over all operands' elements is unrolled to a lane group. Where all operands are uniform it covers
+// one group, so that only binary loops tell them apart.
 template <class T, class F>
 HWY_INLINE void in_groups(std::size_t n, F f) {
   constexpr std::size_t kStep = HWY_LANES(T);
@@ -59,14 +59,11 @@ HWY_INLINE void binary(const BlockOperand* in, std::size_t n, Store store) {
   const bool many_a = in[0].mask + 1 == 0, many_b = in[1].mask + 1 == 0;
   const auto first_a = hn::LoadU(d, a), first_b = hn::LoadU(d, b);
   if (many_a && !many_b)
-    return in_groups<T>(n,
-                        [&](std::size_t i) HWY_ATTR { store(F()(d, hn::LoadU(d, a + i), first_b), i); });
+    return in_groups<T>(n, [&](std::size_t i) HWY_ATTR { store(F()(d, hn::LoadU(d, a + i), first_b), i); });
   if (many_b && !many_a)
-    return in_groups<T>(n,
-                        [&](std::size_t i) HWY_ATTR { store(F()(d, first_a, hn::LoadU(d, b + i)), i); });
-  in_groups<T>(n, [&](std::size_t i) HWY_ATTR {
-    store(F()(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), i);
-  });
+    return in_groups<T>(n, [&](std::size_t i) HWY_ATTR { store(F()(d, first_a, hn::LoadU(d, b + i)), i); });
+  in_groups<T>(n,
+               [&](std::size_t i) HWY_ATTR { store(F()(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), i); });
 }
 
 template <class T, class F>

@@ -1,7 +1,7 @@
 // Communication under computation. The order of steps is found by running the program in thought: a step
 // takes its work, a collective is under way from its start on, one after the other, and at least until the
-// slower ranks have come to it. The rank does what comes first in the old order and need not wait; what reads a
-// collective that is still under way is left for later, with all that depends on it.
+// slower ranks have come to it. The rank does what comes first in the old order and need not wait; what reads
+// a collective that is still under way is left for later, with all that depends on it.
 //
 // Two limits keep lifetimes near those of the old order. What is drawn forward to hide a collective lies at
 // most twice the time ahead that the collective is under way. And a collective whose input was there all
@@ -105,7 +105,8 @@ class Overlap {
   // not done comes to its place.
   bool may_start(std::size_t s, std::size_t first) const {
     if (s < first || !stored_[s]) return in_flight() < kInFlight;
-    return in_flight() < kFetchedAhead && before_[s] - before_[first] <= kAhead * std::max(wire_[s], spread_) + backlog();
+    return in_flight() < kFetchedAhead &&
+           before_[s] - before_[first] <= kAhead * std::max(wire_[s], spread_) + backlog();
   }
   double backlog() const { return std::max(0.0, link_free_ - time_); }
   std::size_t in_flight() const { return flights_.size() - waited_; }
