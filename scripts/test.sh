@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and passes the tests. Without options at most 20 minutes on 2 cores; --full adds the
-# sanitizers, the whole op matrix, a build of the benchmarks and clang-tidy.
+# sanitizers, the whole op matrix, the layout tests without passes, a build of the benchmarks and clang-tidy.
 #
 #   scripts/test.sh [--full]
 set -euo pipefail
@@ -43,6 +43,9 @@ scripts/demo.sh --short
 if [ "$full" = 1 ]; then
   say "the whole op matrix"
   TESSERA_FULL_MATRIX=1 build/release/tests/tessera_layouts_tests --gtest_brief=1 --gtest_filter='*Matrix*'
+
+  say "the layout tests with every pass left out"
+  TESSERA_WITHOUT=all build/release/tests/tessera_layouts_tests --gtest_brief=1
 
   say "benchmarks"
   cmake --preset release -DTESSERA_BENCHMARKS=ON >/dev/null

@@ -110,6 +110,8 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 Placement replicated(const Mesh& mesh, const Shape& shape);
+// How many ranks hold the same values: the product of the axes that neither cut nor are summed over.
+std::int64_t replicas(const Mesh& mesh, const Placement& placement);
 // "[batch:rows;hidden] pending sum over cols"
 std::string to_string(const Placement& placement, const Shape& shape, const Mesh& mesh);
 

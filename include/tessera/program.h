@@ -79,6 +79,8 @@ struct Step {
   Location where;
   Region region = Region::Forward;
   StepClass node_class = StepClass::ComponentWise;  // of the graph node's record
+
+  bool is_sum(std::size_t o) const { return !sums.empty() && sums[o] != 0; }  // Fused: output o
 };
 
 struct Program {

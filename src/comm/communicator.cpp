@@ -58,10 +58,10 @@ void check(const CollectivePlan& plan, int rank, int size) {
   }
 }
 
-// Small reductions are read whole by everyone: two meetings instead of three.
+// Small reductions are read whole by everyone.
 constexpr std::int64_t kSmallBytes = 16 * 1024;
 
-bool is_two_phase(const CollectivePlan& plan) {
+bool is_in_slices(const CollectivePlan& plan) {
   if (plan.kind != "all_reduce" || plan.pieces.size() != 1) return false;
   const Piece& piece = plan.pieces[0];
   return piece.sources == plan.group && piece.from == 0 && piece.to == 0 && piece.extent.size() == 1 &&
@@ -82,7 +82,7 @@ std::unique_ptr<PreparedCollective> prepare_collective(CollectivePlan plan, int 
   for (Piece& piece : plan.pieces) simplify(piece);
   auto prepared = std::make_unique<PreparedCollective>();
   prepared->fingerprint = fingerprint_of(plan);
-  prepared->two_phase = is_two_phase(plan);
+  prepared->in_slices = is_in_slices(plan);
   prepared->plan = std::move(plan);
   return prepared;
 }

@@ -44,7 +44,7 @@ struct CollectivePlan {
 struct PreparedCollective {
   CollectivePlan plan;
   std::uint64_t fingerprint = 0;  // equal on all members that mean the same collective
-  bool two_phase = false;         // all_reduce: each member reduces a slice, then all copy the slices
+  bool in_slices = false;         // all_reduce: each member reduces a slice, for all
   std::string text() const;       // "all_reduce of 'ffn/wi' (model.cc:88), 4096 bytes of f32 over ranks 0,1"
 };
 
@@ -74,7 +74,7 @@ class Communicator {
 
   // Returns when the result is in `out` and no member still reads this rank's `in`. Throws SystemError:
   // NoProgress when a member did not arrive within the deadline, Disagree when members started different
-  // collectives, PeerLost when another rank failed; others may then read buffers and prepared collectives
+  // collectives, PeerLost when another rank failed; others may then use buffers and prepared collectives
   // until every rank has left the run.
   virtual void wait(const Ticket& ticket) = 0;
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -11,7 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kBlock = 512;  // elements combined at a time: the accumulators stay in the first cache
 constexpr std::size_t kMaxDims = 16;
 
 // Calls f(from offset, to offset) for every index of all dimensions but the last `inner`.
@@ -49,57 +47,6 @@ void copy_strided(const Piece& piece, const void* from, void* to) {
   for_each_outer(piece, 1, [&](std::int64_t f, std::int64_t t) {
     for (std::int64_t i = 0; i < count; ++i) target[t + i * to_stride] = source[f + i * from_stride];
   });
-}
-
-template <class Accumulator>
-Accumulator combine_two(Combine combine, Accumulator a, Accumulator b) {
-  if constexpr (std::is_floating_point_v<Accumulator>) {
-    if (std::isnan(a)) return a;
-    if (std::isnan(b)) return b;
-  }
-  return combine == Combine::Max ? std::max(a, b) : std::min(a, b);
-}
-
-// Calls f(i) for i < count. GCC 12 vectorises loops at -O2 only when their length is known and nothing that
-// they touch overlaps: whole blocks have a loop of their own.
-template <class F>
-inline void over_block(std::int64_t count, F f) {
-  if (count == kBlock) {
-    for (std::int64_t i = 0; i < kBlock; ++i) f(i);
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i) f(i);
-}
-
-template <class From, class To>
-void convert_block(const From* __restrict from, To* __restrict to, std::int64_t count) {
-  over_block(count, [=](std::int64_t i) { to[i] = static_cast<To>(from[i]); });
-}
-
-template <class Element, class Accumulator>
-void accumulate_block(Combine combine, const Element* __restrict source, Accumulator* __restrict sum,
-                      std::int64_t count) {
-  if (combine == Combine::Sum) {
-    over_block(count, [=](std::int64_t i) { sum[i] += static_cast<Accumulator>(source[i]); });
-  } else {
-    over_block(count, [=](std::int64_t i) {
-      sum[i] = combine_two(combine, sum[i], static_cast<Accumulator>(source[i]));
-    });
-  }
-}
-
-template <class Element, class Accumulator>
-void combine_typed(Combine combine, std::span<const void* const> from, std::int64_t offset, void* to,
-                   std::int64_t to_offset, std::int64_t count) {
-  auto* target = static_cast<Element*>(to) + to_offset;
-  std::array<Accumulator, kBlock> sum;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t size = std::min(kBlock, count - begin);
-    const auto source = [&](std::size_t s) { return static_cast<const Element*>(from[s]) + offset + begin; };
-    convert_block(source(0), sum.data(), size);
-    for (std::size_t s = 1; s < from.size(); ++s) accumulate_block(combine, source(s), sum.data(), size);
-    convert_block(sum.data(), target + begin, size);
-  }
 }
 
 }  // namespace
@@ -155,26 +102,6 @@ void copy_piece(const Piece& piece, const void* from, void* to, std::size_t size
       return copy_strided<std::uint64_t>(piece, from, to);
     default:
       TESSERA_ASSERT(false, "an element of {} bytes", size);
-  }
-}
-
-void combine_run(Combine combine, DType dtype, std::span<const void* const> from, std::int64_t offset,
-                 void* to, std::int64_t to_offset, std::int64_t count) {
-  switch (dtype) {
-    case DType::F32:
-      return combine_typed<float, float>(combine, from, offset, to, to_offset, count);
-    case DType::BF16:
-      return combine_typed<bf16, float>(combine, from, offset, to, to_offset, count);
-    case DType::F64:
-      return combine_typed<double, double>(combine, from, offset, to, to_offset, count);
-    case DType::I32:  // sums wrap around, as the processor's do; unsigned, because signed overflow is
-                      // undefined
-      if (combine == Combine::Sum)
-        return combine_typed<std::uint32_t, std::uint32_t>(combine, from, offset, to, to_offset, count);
-      return combine_typed<std::int32_t, std::int32_t>(combine, from, offset, to, to_offset, count);
-    case DType::Bool:
-      return combine_typed<std::uint8_t, std::uint8_t>(combine == Combine::Sum ? Combine::Max : combine, from,
-                                                       offset, to, to_offset, count);
   }
 }
 

@@ -68,11 +68,8 @@ void ThreadsCommunicator::wait(const Ticket& ticket) {
   meet(ticket, kPosted);
   await_arrival(ticket);
   for (int member : collective.plan.group) check_agreement(ticket, member);
-  if (collective.two_phase) {
+  if (collective.in_slices) {
     reduce_slice(ticket);
-    post(ticket, kReduced);
-    meet(ticket, kReduced);
-    copy_slices(ticket);
   } else if (ticket.in == ticket.out && collective.plan.combine != Combine::None) {
     reduce_in_place(ticket);
   } else {
@@ -169,29 +166,26 @@ void ThreadsCommunicator::take_pieces(const Ticket& ticket) {
   }
 }
 
+// Nobody else reads this slice of the inputs, nor writes it of any result: it goes to all of them.
 void ThreadsCommunicator::reduce_slice(const Ticket& ticket) {
+  constexpr std::int64_t kBlock = 2048;  // elements that stay in the first cache while they are handed out
   const CollectivePlan& plan = ticket.collective->plan;
   const auto parts = static_cast<std::int64_t>(plan.group.size());
   const std::int64_t index =
       std::lower_bound(plan.group.begin(), plan.group.end(), rank_) - plan.group.begin();
   const std::int64_t count = plan.pieces[0].extent[0];
   const std::int64_t begin = slice_begin(count, parts, index), end = slice_begin(count, parts, index + 1);
-  combine_run(plan.combine, plan.dtype, inputs_of(ticket, plan.group), begin, ticket.out, begin, end - begin);
-}
-
-void ThreadsCommunicator::copy_slices(const Ticket& ticket) {
-  const CollectivePlan& plan = ticket.collective->plan;
-  const auto parts = static_cast<std::int64_t>(plan.group.size());
-  const std::int64_t count = plan.pieces[0].extent[0];
   const auto size = static_cast<std::int64_t>(size_of(plan.dtype));
-  for (std::int64_t i = 0; i < parts; ++i) {
-    const int member = plan.group[static_cast<std::size_t>(i)];
-    if (member == rank_) continue;
-    const std::int64_t begin = slice_begin(count, parts, i) * size,
-                       end = slice_begin(count, parts, i + 1) * size;
-    std::memcpy(static_cast<char*>(ticket.out) + begin,
-                static_cast<const char*>(world_.slot(member, ticket.number).out) + begin,
-                static_cast<std::size_t>(end - begin));
+  const auto from = inputs_of(ticket, plan.group);
+  for (std::int64_t at = begin; at < end; at += kBlock) {
+    const std::int64_t elements = std::min(kBlock, end - at);
+    combine_run(plan.combine, plan.dtype, from, at, ticket.out, at, elements);
+    const char* block = static_cast<const char*>(ticket.out) + at * size;
+    for (int member : plan.group) {
+      if (member == rank_) continue;
+      std::memcpy(static_cast<char*>(world_.slot(member, ticket.number).out) + at * size, block,
+                  static_cast<std::size_t>(elements * size));
+    }
   }
 }
 

@@ -38,7 +38,6 @@ class ThreadsCommunicator final : public Communicator {
   void give_up(const Ticket& ticket, std::uint64_t target, int member, bool overdue);
   void take_pieces(const Ticket& ticket);
   void reduce_slice(const Ticket& ticket);
-  void copy_slices(const Ticket& ticket);
   void reduce_in_place(const Ticket& ticket);
   std::span<const void* const> inputs_of(const Ticket& ticket, const std::vector<int>& sources);
   void delay();

@@ -11,8 +11,8 @@ std::int64_t CpuTarget::workspace(const Step& step, const std::vector<Type>& in,
                                   const std::vector<Type>& out) const {
   if (step.kind == Step::Kind::Fused) {
     std::int64_t bytes = 0;
-    for (std::size_t o = 0; o < step.sums.size(); ++o)
-      if (step.sums[o] != 0) bytes += FusedSums::workspace(out[o].shape.elements());
+    for (std::size_t o = 0; o < out.size(); ++o)
+      if (step.is_sum(o)) bytes += FusedSums::workspace(out[o].shape.elements());
     return bytes;
   }
   if (step.kind != Step::Kind::Run) return 0;

@@ -1,4 +1,4 @@
-// The update of all parameters: division by the weight, global norm, clipping, the optimizer's formula,
+// The update of all parameters: gradients over the weight, global norm, clipping, the optimizer's formula,
 // assignments.
 #include "nn/optimizer.h"
 
@@ -135,7 +135,7 @@ class UpdateBuilder {
     const Graph::Scope scope(graph_, "update", where_);
     for (Job& job : jobs_) {
       job.gradient = cast(job.gradient, job.wide);
-      // Division, norm and update work on the gradient where the parameter's slots are stored: one
+      // Weighting, norm and update work on the gradient where the parameter's slots are stored: one
       // reduce-scatter serves them all.
       job.gradient = graph_.add(*find_op("identity"), {job.gradient}, {{"storage_of", job.name}}, where_)[0];
       const Tensor factor = scalars_.inverse_weight(job.wide);

@@ -67,21 +67,16 @@ class Planner {
           step.kind == Step::Kind::Fused || (step.kind == Step::Kind::Run && step.call.op->scalar != nullptr);
       if (!component_wise) continue;
       bool all = true, any = false;
-      for (int o = 0; o < static_cast<int>(step.out.size()) && all; ++o) {
-        if (is_sum(step, o)) continue;
+      for (std::size_t o = 0; o < step.out.size() && all; ++o) {
+        if (step.is_sum(o)) continue;
         any = true;
-        all = may_store(step, s, o, variable_of) &&
-              same_place(step.out[0], step.out[static_cast<std::size_t>(o)]);
+        all = may_store(step, s, static_cast<int>(o), variable_of) && same_place(step.out[0], step.out[o]);
       }
-      for (int o = 0; o < static_cast<int>(step.out.size()) && all && any; ++o) {
-        const auto out = static_cast<std::size_t>(step.out[static_cast<std::size_t>(o)]);
-        if (!is_sum(step, o)) stored_in_[out] = variable_of[out];
+      for (std::size_t o = 0; o < step.out.size() && all && any; ++o) {
+        const auto out = static_cast<std::size_t>(step.out[o]);
+        if (!step.is_sum(o)) stored_in_[out] = variable_of[out];
       }
     }
-  }
-
-  static bool is_sum(const Step& step, int o) {
-    return !step.sums.empty() && step.sums[static_cast<std::size_t>(o)] != 0;
   }
 
   struct Uses {

@@ -75,6 +75,14 @@ Placement replicated(const Mesh& mesh, const Shape& shape) {
           std::vector<Reduction>(static_cast<std::size_t>(mesh.axis_count()), Reduction::None)};
 }
 
+std::int64_t replicas(const Mesh& mesh, const Placement& placement) {
+  std::int64_t parts = 1;
+  for (const Cut& cut : placement.cuts)
+    for (const int axis : cut.axes) parts *= mesh.axis_size(axis);
+  for (const int axis : placement.pending_axes()) parts *= mesh.axis_size(axis);
+  return mesh.ranks() / parts;
+}
+
 std::string to_string(const Placement& placement, const Shape& shape, const Mesh& mesh) {
   std::vector<std::string> dims;
   for (std::size_t d = 0; d < shape.count(); ++d) {

@@ -94,9 +94,8 @@ class Verifier {
                    "'{}' has {} outputs and {} sums", step.name, step.out.size(), step.sums.size());
     const Shape& loop = at(step.loop).type.shape;
     for (std::size_t o = 0; o < step.out.size(); ++o) {
-      const bool is_sum = !step.sums.empty() && step.sums[o] != 0;
-      TESSERA_ASSERT(is_sum || at(step.out[o]).type.shape == loop, "'{}' is no part of the loop over [{}]",
-                     at(step.out[o]).name, to_string(loop));
+      TESSERA_ASSERT(step.is_sum(o) || at(step.out[o]).type.shape == loop,
+                     "'{}' is no part of the loop over [{}]", at(step.out[o]).name, to_string(loop));
     }
   }
 

@@ -6,22 +6,13 @@
 #include "train/measured.h"
 
 namespace tessera {
-namespace {
-
-// How many ranks hold the same part of a variable.
-std::int64_t sharers(const Program& program, int variable) {
-  const Placement& placement = program.values[static_cast<std::size_t>(variable)].placement;
-  std::int64_t parts = 1;
-  for (const Cut& cut : placement.cuts)
-    for (const int axis : cut.axes) parts *= program.mesh.axis_size(axis);
-  for (const int axis : placement.pending_axes()) parts *= program.mesh.axis_size(axis);
-  return program.mesh.ranks() / parts;
-}
-
-}  // namespace
 
 double least_bytes(const Program& program, const MemoryPlan& plan, const Step& step) {
   const auto bytes = [&](int id) { return static_cast<double>(largest_local(program, id).bytes()); };
+  const auto sharers = [&](int id) {
+    return static_cast<double>(
+        replicas(program.mesh, program.values[static_cast<std::size_t>(id)].placement));
+  };
   const auto stored_in = [&](int id) { return plan.stored_in[static_cast<std::size_t>(id)]; };
   switch (step.kind) {
     case Step::Kind::Free:
@@ -32,7 +23,7 @@ double least_bytes(const Program& program, const MemoryPlan& plan, const Step& s
       return 2 * std::min(bytes(step.in[0]), bytes(step.out[0]));
     case Step::Kind::Assign:
       if (stored_in(step.in[0]) >= 0) return 0;
-      return 2 * bytes(step.in[0]) / static_cast<double>(sharers(program, step.out[0]));
+      return 2 * bytes(step.in[0]) / sharers(step.out[0]);
     default:
       break;
   }
@@ -43,7 +34,7 @@ double least_bytes(const Program& program, const MemoryPlan& plan, const Step& s
     read += looked_up ? std::min(bytes(id), written) : bytes(id);
   }
   const int variable = step.out.empty() ? -1 : stored_in(step.out[0]);
-  return (read + written) / static_cast<double>(variable < 0 ? 1 : sharers(program, variable));
+  return (read + written) / (variable < 0 ? 1 : sharers(variable));
 }
 
 Floors::Floors(int ranks) : ranks_(ranks), copies_(ranks) {}

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "layouts/legal.h"
+#include "support/passes.h"
 #include "tessera/models.h"
 #include "tessera/session.h"
 
@@ -61,7 +62,7 @@ struct Decoder {
 
   // |logits - full| at its largest; the tokens fed are those of the full pass, shifted.
   double error_against(const Array& full, const Array& target, const Mesh& mesh, const Layout& layout) const {
-    Session session(step, mesh, layout);
+    Session session(step, mesh, layout, testing::session_options());
     const int next = session.compile(targets);
     if (!fill.empty())
       session.run(session.compile(prefill, fill), FeedMap{{"source", token_rows(kSource, 5)}});

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "support/op_param.h"
+#include "support/passes.h"
 #include "support/samples.h"
 #include "support/simulate.h"
 #include "tessera/error.h"
@@ -104,9 +105,8 @@ class Matrix : public EveryOp {
     SimulateOptions options;
     options.feeds = b.feeds;
     options.graph = &b.graph;
-    LowerOptions lower_options;
-    std::vector<Array> want =
-        simulate(lower(b.graph, b.outputs, Mesh(), Layout(), lower_options), options).fetches;
+    LowerOptions on;
+    std::vector<Array> want = simulate(lower(b.graph, b.outputs, Mesh(), Layout(), on), options).fetches;
     double terms = 1;
     for (const Type& t : call.in) terms = std::max(terms, static_cast<double>(t.shape.elements()));
     std::vector<std::string> layouts = layouts_for(dims_of(call), mesh);
@@ -125,8 +125,8 @@ class Matrix : public EveryOp {
     SCOPED_TRACE(fmt::format("{} mesh {} layout {}", c.text(), to_string(mesh), layout));
     Program program;
     try {
-      LowerOptions lower_options;
-      program = lower(b.graph, b.outputs, mesh, Layout::parse(layout), lower_options);
+      LowerOptions chosen = lower_options();
+      program = lower(b.graph, b.outputs, mesh, Layout::parse(layout), chosen);
     } catch (const UserError& e) {
       ASSERT_NE(std::string(e.what()).find("split over axis"), std::string::npos) << e.what();
       ++tally().refused;

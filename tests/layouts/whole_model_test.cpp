@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "layouts/legal.h"
+#include "support/passes.h"
 #include "tessera/grad.h"
 #include "tessera/models.h"
 #include "tessera/optimizer.h"
@@ -98,7 +100,7 @@ double relative_l2(const Array& a, const Array& b) {
 
 // Loss, then every gradient.
 std::vector<Array> loss_and_gradients(const Step& s, ModelKind kind, const Mesh& mesh, const Layout& layout) {
-  Session session(s.graph, mesh, layout);
+  Session session(s.graph, mesh, layout, testing::session_options());
   std::vector<Tensor> targets{s.out.loss.sum, s.out.loss.weight};
   targets.insert(targets.end(), s.gradients_of.begin(), s.gradients_of.end());
   Results results = session.run(session.compile(targets), feeds_for(kind, DType::F64, 0));
@@ -195,8 +197,9 @@ struct Trained {
   std::map<std::string, Array> parameters;
   std::vector<double> losses;
 };
-Trained train(const Step& s, ModelKind kind, DType dtype, const Mesh& mesh, const Layout& layout) {
-  Session session(s.graph, mesh, layout);
+Trained train(const Step& s, ModelKind kind, DType dtype, const Mesh& mesh, const Layout& layout,
+              const SessionOptions& options = testing::session_options()) {
+  Session session(s.graph, mesh, layout, options);
   std::vector<Tensor> targets = s.updates.assignments;
   targets.push_back(s.out.loss.sum);
   int program = session.compile(targets);
@@ -231,6 +234,28 @@ TEST_P(WholeModel, TenStepsOnFortyLayoutsInF32) {
     Trained got = train(*s, GetParam(), DType::F32, Mesh::parse(named.mesh), Layout::parse(named.layout));
     for (std::size_t i = 0; i < want.losses.size(); ++i)
       ASSERT_LE(std::abs(got.losses[i] / want.losses[i] - 1), 1e-4) << "step " << i;
+  }
+}
+
+// Each pass alone is left out, on named layouts drawn by chance.
+TEST_P(WholeModel, TenStepsWithoutEachPass) {
+  const std::uint32_t seed = std::random_device()();
+  fmt::print("layouts drawn with seed {}\n", seed);
+  std::mt19937 random(seed);
+  std::unique_ptr<Step> s = build(GetParam(), DType::F64, OptimizerKind::Adam);
+  const Trained want = train(*s, GetParam(), DType::F64, Mesh(), Layout());
+  for (const Pass& pass : passes()) {
+    SessionOptions options;
+    options.lower.without = {pass.name};
+    for (int i = 0; i < 6; ++i) {
+      const NamedLayout& named = kNamed[random() % std::size(kNamed)];
+      SCOPED_TRACE(
+          fmt::format("without {} mesh {} layout {} seed {}", pass.name, named.mesh, named.layout, seed));
+      const Trained got =
+          train(*s, GetParam(), DType::F64, Mesh::parse(named.mesh), Layout::parse(named.layout), options);
+      for (const auto& [name, value] : want.parameters)
+        ASSERT_LE(relative_l2(got.parameters.at(name), value), 1e-8) << name;
+    }
   }
 }
 

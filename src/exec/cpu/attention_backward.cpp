@@ -3,7 +3,7 @@
 // values in scratch.
 #include <cmath>
 
-#include "exec/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/attention_backward.cpp"

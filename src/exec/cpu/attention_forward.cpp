@@ -2,7 +2,7 @@
 // the maximum and the sum of exponentials so far.
 #include <cmath>
 
-#include "exec/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/attention_forward.cpp"

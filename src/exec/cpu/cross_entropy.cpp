@@ -4,9 +4,9 @@
 
 #include <cmath>
 
+#include "base/simd.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
-#include "exec/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/cross_entropy.cpp"

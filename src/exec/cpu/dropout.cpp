@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/simd.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
-#include "exec/cpu/simd.h"
 #include "tessera/random.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -7,15 +7,15 @@
 #include <cstring>
 #include <limits>
 
-#include "exec/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/fused_code.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "base/vector-inl.h"
 #include "exec/cpu/math-inl.h"
-#include "exec/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

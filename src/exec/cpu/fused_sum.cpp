@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "exec/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/fused_sum.cpp"

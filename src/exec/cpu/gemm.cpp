@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "exec/cpu/simd.h"
+#include "base/simd.h"
 #include "exec/team.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,9 +13,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "base/vector-inl.h"
 #include "exec/cpu/gemm_blocks.h"
 #include "exec/cpu/tile-inl.h"
-#include "exec/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

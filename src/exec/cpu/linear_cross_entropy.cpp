@@ -4,18 +4,18 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/simd.h"
 #include "exec/cpu/cross_entropy.h"
 #include "exec/cpu/product.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
-#include "exec/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/linear_cross_entropy.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "exec/cpu/vector-inl.h"
+#include "base/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/simd.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
-#include "exec/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/norm.cpp"

@@ -7,8 +7,8 @@
 #define TESSERA_EXEC_CPU_ROW_INL_H
 #endif
 
+#include "base/vector-inl.h"
 #include "exec/cpu/math-inl.h"
-#include "exec/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/simd.h"
 #include "exec/cpu/contraction.h"
-#include "exec/cpu/simd.h"
 #include "exec/team.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,7 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "exec/cpu/vector-inl.h"
+#include "base/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/simd.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
-#include "exec/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/scatter_add.cpp"

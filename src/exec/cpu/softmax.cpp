@@ -1,9 +1,9 @@
 // Softmax, its logarithm, its gradient and log-sum-exp along the last dimension, in f32 registers.
 #include <cmath>
 
+#include "base/simd.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
-#include "exec/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/softmax.cpp"

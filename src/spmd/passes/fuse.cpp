@@ -6,11 +6,13 @@
 // A group stands at one place of the program. A step joins a group by moving up to it, when all it reads is
 // there already, or else by drawing the whole group down to itself, when nothing in between needs the group.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "base/check.h"
 #include "spmd/passes.h"
+#include "spmd/passes/fused_step.h"
 #include "spmd/steps.h"
 
 namespace tessera {
@@ -41,7 +43,7 @@ class Fuser {
     group_of_.assign(program_.steps.size(), -1);
     for (int s = 0; s < static_cast<int>(program_.steps.size()); ++s) {
       if (is_component_wise(step(s))) join(s);
-      if (is_sum(step(s))) join_sum(s);
+      if (adds_up(step(s))) join_sum(s);
     }
     rewrite();
   }
@@ -73,7 +75,7 @@ class Fuser {
            step.out.size() == 1;
   }
 
-  static bool is_sum(const Step& step) {
+  static bool adds_up(const Step& step) {
     return step.kind == Step::Kind::Run && step.call.op->sum_divisor != nullptr &&
            is_floating(step.call.in[0].dtype);
   }
@@ -106,7 +108,8 @@ class Fuser {
       if (it == readers_.end()) continue;
       for (int reader : it->second) {
         const Step& next = step(reader);
-        if (next.kind == Step::Kind::Assign && has_replicas(next.out[0])) return true;
+        if (next.kind == Step::Kind::Assign && replicas(program_.mesh, value(next.out[0]).placement) > 1)
+          return true;
         if (later && is_component_wise(next) && seen.insert(next.out[0]).second) open.push_back(next.out[0]);
       }
     }
@@ -116,14 +119,6 @@ class Fuser {
   bool may_sum_together(const Group& a, const Group& b) const {
     if (a.sums.empty() && b.sums.empty()) return true;
     return !updates_replicas(a.makes, false) && !updates_replicas(b.makes, false);
-  }
-
-  bool has_replicas(int id) const {
-    std::set<int> cut;
-    for (const Cut& c : value(id).placement.cuts) cut.insert(c.axes.begin(), c.axes.end());
-    for (int axis = 0; axis < program_.mesh.axis_count(); ++axis)
-      if (program_.mesh.axis_size(axis) > 1 && cut.count(axis) == 0) return true;
-    return false;
   }
 
   void join(int s) {
@@ -291,6 +286,13 @@ class Fuser {
     });
   }
 
+  Step fused(const Group& group) const {
+    std::set<int> kept;
+    std::copy_if(group.makes.begin(), group.makes.end(), std::inserter(kept, kept.end()),
+                 [&](int made) { return needed_outside(group, made); });
+    return fused_step(program_, group.members, group.sums, kept);
+  }
+
   bool needed_outside(const Group& group, int base) const {
     if (fetched_.count(base) != 0) return true;
     const auto it = readers_.find(base);
@@ -298,68 +300,6 @@ class Fuser {
     return std::any_of(it->second.begin(), it->second.end(), [&](int reader) {
       return !among(group.members, reader) && !among(group.sums, reader);
     });
-  }
-
-  Step fused(const Group& group) const {
-    Step result = step(group.members.back());
-    result.kind = Step::Kind::Fused;
-    result.call = {};
-    result.in.clear();
-    result.out.clear();
-    result.loop = step(group.members.front()).out[0];
-    std::map<int, int> inputs;  // value -> number of the input
-    for (int s : group.members) {
-      for (int id : step(s).in) {
-        const bool made = group.makes.count(base_of(id)) != 0;
-        if (!made && inputs.emplace(id, static_cast<int>(result.in.size())).second) result.in.push_back(id);
-      }
-    }
-    ScalarCode& code = result.code;
-    code.inputs = static_cast<int>(result.in.size());
-    std::map<int, int> made;  // base value -> register
-    for (int s : group.members) {
-      std::vector<int> registers;
-      for (int id : step(s).in) {
-        const auto it = made.find(base_of(id));
-        registers.push_back(it != made.end() ? it->second : inputs.at(id));
-      }
-      made[base_of(step(s).out[0])] = append(code, step(s), registers);
-    }
-    for (int s : group.members) {
-      const int id = step(s).out[0];
-      if (!needed_outside(group, base_of(id))) continue;
-      result.out.push_back(id);
-      code.results.push_back(made.at(base_of(id)));
-    }
-    if (!group.sums.empty()) result.sums.assign(result.out.size(), 0.0);
-    for (int s : group.sums) {
-      result.out.push_back(step(s).out[0]);
-      code.results.push_back(made.at(base_of(step(s).in[0])));
-      result.sums.push_back(step(s).call.op->sum_divisor(step(s).call));
-    }
-    return result;
-  }
-
-  // Appends a step's code; returns the register of its result, rounded to the step's type.
-  int append(ScalarCode& code, const Step& from, const std::vector<int>& inputs) const {
-    const ScalarCode piece = from.call.op->scalar(from.call);
-    const int base = code.inputs + static_cast<int>(code.code.size());
-    const auto renamed = [&](int r) {
-      return r < 0 ? r : r < piece.inputs ? inputs[static_cast<std::size_t>(r)] : base + r - piece.inputs;
-    };
-    for (Instruction i : piece.code) {
-      i.a = renamed(i.a), i.b = renamed(i.b), i.c = renamed(i.c);
-      code.code.push_back(i);
-    }
-    int result = renamed(piece.results[0]);
-    const DType type = from.call.out[0].dtype;
-    const bool rounded =
-        !piece.code.empty() && piece.code.back().op == Scalar::Cast && piece.code.back().type == type;
-    if (type == DType::BF16 && !rounded) {
-      code.code.push_back({Scalar::Cast, result, -1, -1, 0, type});
-      result = code.inputs + static_cast<int>(code.code.size()) - 1;
-    }
-    return result;
   }
 
   static bool is_alone(const Group& group) { return group.members.size() == 1 && group.sums.empty(); }

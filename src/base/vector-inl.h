@@ -1,10 +1,10 @@
 // Vector helpers shared by the kernels: loads and stores that convert bf16, sums over lanes in a fixed order.
 // Included once per vector target (Highway's convention for such headers).
-#if defined(TESSERA_EXEC_CPU_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef TESSERA_EXEC_CPU_VECTOR_INL_H
-#undef TESSERA_EXEC_CPU_VECTOR_INL_H
+#if defined(TESSERA_BASE_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_BASE_VECTOR_INL_H
+#undef TESSERA_BASE_VECTOR_INL_H
 #else
-#define TESSERA_EXEC_CPU_VECTOR_INL_H
+#define TESSERA_BASE_VECTOR_INL_H
 #endif
 
 #include <hwy/highway.h>
