@@ -288,6 +288,8 @@ struct Op {
   // them is reported as repeated work, and their own time on this machine is the floor of the op's. nullptr:
   // none.
   std::vector<Product> (*products)(const Call&) = nullptr;
+  // The product of two inputs, summed over the dimensions that the output lacks, and nothing else.
+  bool contraction = false;
 
   bool exact = true;  // small-integer data give the same bits on every layout
   double ulps = 4;    // otherwise: units in the last place that layouts may differ by, on values of order one

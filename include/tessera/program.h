@@ -29,7 +29,17 @@ struct ProgramValue {
   bool own_rows = false;      // views a variable: this rank's rows in the buffer that replicas share
 };
 
-enum class CollectiveKind : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Permute, Exchange };
+// Contract: every member makes its part of a contraction whose sum runs over all members, and reads what it needs
+// of their inputs where they lie; between ranks that share memory.
+enum class CollectiveKind : std::uint8_t {
+  AllReduce,
+  ReduceScatter,
+  AllGather,
+  AllToAll,
+  Permute,
+  Exchange,
+  Contract
+};
 const char* to_string(CollectiveKind kind);  // "all_reduce", ...
 
 struct Collective {
@@ -40,8 +50,8 @@ struct Collective {
   Move move;                     // which element of the source goes where (identity for a reshard)
   std::string dim;               // the named dimension that was summed or moved, for people
   // Payload of one rank with the largest parts: all_reduce: the reduced buffer; all_gather: the result;
-  // reduce_scatter and all_to_all: the input; permute, exchange: the largest amount that one rank receives
-  // from others.
+  // reduce_scatter and all_to_all: the input; permute, exchange, contract: the largest amount that one rank
+  // receives (contract: reads) from others.
   std::int64_t bytes = 0;
   std::string reason;  // why it is there, and which rule change would remove it
 };
@@ -63,7 +73,7 @@ struct Step {
   Kind kind = Kind::Run;
   std::vector<int> in;
   std::vector<int> out;
-  Call call;        // Run: op, attributes, global types
+  Call call;        // Run, and the Start and Wait of a Contract: op, attributes, global types
   ScalarCode code;  // Fused
   int loop = -1;    // Fused: a value (perhaps never made) of the loop's shape and placement
   // Fused, per output: 0, or what it is divided by, being a sum over the loop's dimensions that it lacks.
@@ -81,6 +91,7 @@ struct Step {
   StepClass node_class = StepClass::ComponentWise;  // of the graph node's record
 
   bool is_sum(std::size_t o) const { return !sums.empty() && sums[o] != 0; }  // Fused: output o
+  bool contracts() const { return kind == Kind::Wait && collective.kind == CollectiveKind::Contract; }
 };
 
 struct Program {
@@ -196,7 +207,8 @@ std::string program_json(const Program& program, const MemoryPlan* plan);
 // contractions.
 std::vector<StepClass> step_classes(const Program& program);
 
-// A value on the rank that holds the largest part of each dimension, and a Run step's call with such types.
+// A value on the rank that holds the largest part of each dimension, and the call of a Run step or a Contract's
+// Wait with such types (of a Contract: of all that the rank reads).
 Type largest_local(const Program& program, int id);
 Call largest_call(const Program& program, const Step& step);
 

@@ -10,7 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,12 @@ class Communicator {
   // collectives, PeerLost when another rank failed; others may then use buffers and prepared collectives
   // until every rank has left the run.
   virtual void wait(const Ticket& ticket) = 0;
+
+  // The same for a collective without pieces whose work is the caller's, between ranks that share memory:
+  // `work` is called once with what every member of the group gave as `in` (in the group's order); nobody
+  // returns before all members' work is done.
+  using Work = std::function<void(std::span<const void* const> in)>;
+  virtual void wait(const Ticket& ticket, const Work& work) = 0;
 
   // Every rank of `group` (ascending, this one included) calls it; none returns before all called. Counts as
   // a collective.

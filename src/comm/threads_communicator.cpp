@@ -63,11 +63,29 @@ Ticket ThreadsCommunicator::start(const PreparedCollective& collective, const vo
   return ticket;
 }
 
-void ThreadsCommunicator::wait(const Ticket& ticket) {
-  const PreparedCollective& collective = *ticket.collective;
+// All members have started it.
+void ThreadsCommunicator::arrive(const Ticket& ticket) {
   meet(ticket, kPosted);
   await_arrival(ticket);
-  for (int member : collective.plan.group) check_agreement(ticket, member);
+  for (int member : ticket.collective->plan.group) check_agreement(ticket, member);
+}
+
+// All members are done with it.
+void ThreadsCommunicator::leave(const Ticket& ticket) {
+  delay();
+  post(ticket, kDone);
+  meet(ticket, kDone);
+}
+
+void ThreadsCommunicator::wait(const Ticket& ticket, const Work& work) {
+  arrive(ticket);
+  work(inputs_of(ticket, ticket.collective->plan.group));
+  leave(ticket);
+}
+
+void ThreadsCommunicator::wait(const Ticket& ticket) {
+  const PreparedCollective& collective = *ticket.collective;
+  arrive(ticket);
   if (collective.in_slices) {
     reduce_slice(ticket);
   } else if (ticket.in == ticket.out && collective.plan.combine != Combine::None) {
@@ -75,9 +93,7 @@ void ThreadsCommunicator::wait(const Ticket& ticket) {
   } else {
     take_pieces(ticket);
   }
-  delay();
-  post(ticket, kDone);
-  meet(ticket, kDone);
+  leave(ticket);
 }
 
 void ThreadsCommunicator::barrier(const PreparedCollective& group) {

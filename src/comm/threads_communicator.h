@@ -19,6 +19,7 @@ class ThreadsCommunicator final : public Communicator {
   std::unique_ptr<PreparedCollective> prepare(CollectivePlan plan) override;
   Ticket start(const PreparedCollective& collective, const void* in, void* out) override;
   void wait(const Ticket& ticket) override;
+  void wait(const Ticket& ticket, const Work& work) override;
   void barrier(const PreparedCollective& group) override;
   void broadcast(void* data, std::size_t bytes, int root) override;
   void check() override;
@@ -31,6 +32,8 @@ class ThreadsCommunicator final : public Communicator {
   using Slot = ThreadsWorld::Slot;
 
   Slot& mine(const Ticket& ticket) { return world_.slot(rank_, ticket.number); }
+  void arrive(const Ticket& ticket);
+  void leave(const Ticket& ticket);
   void post(const Ticket& ticket, int phase);
   void meet(const Ticket& ticket, int phase);
   void await(const Ticket& ticket, int member, int phase);

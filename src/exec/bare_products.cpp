@@ -104,7 +104,8 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks)
 BareProducts::~BareProducts() = default;
 
 std::vector<Product> products_of(const Program& program, const Step& step) {
-  if (step.kind != Step::Kind::Run || step.call.op->products == nullptr) return {};
+  const bool has_call = step.kind == Step::Kind::Run || step.contracts();
+  if (!has_call || step.call.op->products == nullptr) return {};
   return step.call.op->products(largest_call(program, step));
 }
 

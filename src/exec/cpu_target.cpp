@@ -3,6 +3,7 @@
 
 #include "exec/cpu/fused_sum.h"
 #include "exec/cpu/kernels.h"
+#include "exec/cpu/parted_product.h"
 #include "lang/reference.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ std::int64_t CpuTarget::workspace(const Step& step, const std::vector<Type>& in,
       if (step.is_sum(o)) bytes += FusedSums::workspace(out[o].shape.elements());
     return bytes;
   }
+  if (step.contracts()) return PartedProduct::workspace(in[0], in[1], out[0], threads_);
   if (step.kind != Step::Kind::Run) return 0;
   const CpuKernel* kernel = find_kernel(step.call.op->name);
   if (kernel == nullptr || kernel->workspace == nullptr) return 0;
@@ -26,11 +28,11 @@ std::int64_t CpuTarget::workspace(const Step& step, const std::vector<Type>& in,
 // Rates of a fast core: more work than needed lies over a collective rather than too little.
 double CpuTarget::work_seconds(const Program& program, const Step& step) const {
   constexpr double kFlopsPerSecond = 80e9, kBytesPerSecond = 8e9;
-  if (step.kind == Step::Kind::Start || step.kind == Step::Kind::Wait) return 0;
+  if (step.kind == Step::Kind::Start || (step.kind == Step::Kind::Wait && !step.contracts())) return 0;
   double bytes = 0;
   for (const std::vector<int>* ids : {&step.in, &step.out})
     for (const int id : *ids) bytes += static_cast<double>(largest_local(program, id).bytes());
-  const double flops = step.kind == Step::Kind::Run ? product_flops(largest_call(program, step)) : 0;
+  const double flops = step.kind == Step::Kind::Run || step.contracts() ? product_flops(largest_call(program, step)) : 0;
   return flops / (kFlopsPerSecond * threads_) + bytes / kBytesPerSecond;
 }
 
@@ -57,6 +59,8 @@ std::string CpuTarget::kernel_of(const Program& program, const BoundProgram& bou
     case Step::Kind::Copy:
     case Step::Kind::Slice:
       return "copy";
+    case Step::Kind::Wait:
+      return step.contracts() ? "contract" : "";
     default:
       return "";
   }

@@ -19,20 +19,6 @@ bool all_empty(const std::vector<View>& views) {
   return std::all_of(views.begin(), views.end(), [](const View& v) { return v.elements() == 0; });
 }
 
-Combine combine_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::None:
-      return Combine::None;
-    case Reduction::Sum:
-      return Combine::Sum;
-    case Reduction::Max:
-      return Combine::Max;
-    case Reduction::Min:
-      return Combine::Min;
-  }
-  TESSERA_ASSERT(false, "unknown reduction");
-}
-
 // What a member that contributes nothing to a pending value holds.
 double identity_of(Reduction reduction, DType dtype) {
   if (dtype == DType::Bool) return reduction == Reduction::Min ? 1 : 0;
@@ -53,12 +39,6 @@ std::vector<std::int64_t> strides_along(const View& view, const Shape& loop) {
     stride[static_cast<std::size_t>(at)] = view.stride[d];
   }
   return stride;
-}
-
-Piece piece_of(const CopyPiece& copy, std::vector<int> sources) {
-  Piece piece{std::move(sources), copy.from, copy.to, copy.extent, copy.from_stride, copy.to_stride};
-  simplify(piece);
-  return piece;
 }
 
 }  // namespace
@@ -128,9 +108,7 @@ void RankProgram::prepare_step(int index, void**& addresses) {
     case Step::Kind::Start:
       return prepare_collective(p);
     case Step::Kind::Wait:
-      p.action = Action::Wait;
-      p.start = step.start;
-      return;
+      return prepare_wait(p);
     case Step::Kind::Assign:
       return prepare_assign(p, index);
     case Step::Kind::Free:
@@ -236,29 +214,6 @@ void RankProgram::prepare_slice(Prepared& p) {
     return;
   }
   prepare_copies(p, {identity_move(from.type.shape)});
-}
-
-void RankProgram::prepare_collective(Prepared& p) {
-  const Step& step = *p.step;
-  const Collective& c = step.collective;
-  const ProgramValue &from = value(step.in[0]), &to = value(step.out[0]);
-  CollectivePlan plan;
-  plan.kind = to_string(c.kind);
-  plan.what = where(step);
-  plan.dtype = to.type.dtype;
-  plan.combine = combine_of(c.reduce);
-  plan.bytes = c.bytes;
-  plan.group = program_.mesh.group(c.axes, rank_);
-  std::sort(plan.group.begin(), plan.group.end());
-  for (const CopyPiece& copy : pieces_for(program_.mesh, c.move, from.type.shape, from.placement,
-                                          to.type.shape, to.placement, rank_)) {
-    std::vector<int> sources{copy.peer};
-    if (c.reduce != Reduction::None) sources = program_.mesh.group(c.reduce_axes, copy.peer);
-    std::sort(sources.begin(), sources.end());
-    plan.pieces.push_back(piece_of(copy, std::move(sources)));
-  }
-  p.action = Action::Start;
-  p.collective = communicator_.prepare(std::move(plan));
 }
 
 // The last step before `before` in which a rank may read the variable's buffer.

@@ -56,6 +56,8 @@ struct RunTimes {
   double begin = 0, feeding = 0, fed = 0, stepped = 0, fetching = 0, end = 0;
 };
 
+Piece piece_of(const CopyPiece& copy, std::vector<int> sources);
+
 class RankProgram {
  public:
   // References are kept. `threads` is the size of the rank's team.
@@ -77,7 +79,7 @@ class RankProgram {
   double contraction_flops() const { return contraction_flops_; }
 
  private:
-  enum class Action { Skip, Kernel, Reference, Fused, Fill, Copy, Start, Wait, Assign };
+  enum class Action { Skip, Kernel, Reference, Fused, Fill, Copy, Start, Wait, Contract, Assign };
 
   struct LocalCopy {
     Piece piece;
@@ -100,7 +102,8 @@ class RankProgram {
     std::vector<LocalCopy> copies;                   // Copy
     std::unique_ptr<PreparedCollective> collective;  // Start
     Ticket ticket;                                   // Start
-    int start = -1;                                  // Wait
+    int start = -1;                                  // Wait, Contract
+    Communicator::Work contract;                     // Contract
     // Fused: bytes by which the rank's slice of the loop starts later
     std::vector<std::int64_t> in_shift, out_shift;
     // Assign, and Fused that stores
@@ -126,6 +129,9 @@ class RankProgram {
   void prepare_copies(Prepared& p, const std::vector<Move>& moves);
   void prepare_slice(Prepared& p);
   void prepare_collective(Prepared& p);
+  void prepare_wait(Prepared& p);
+  void prepare_contract(Prepared& p);
+  std::pair<View, std::int64_t> read_of(const Step& step, std::size_t i, int member) const;
   void prepare_assign(Prepared& p, int index);
   void prepare_store(Prepared& p, int index);
   StoredShard& shared_by(Prepared& p, int variable, int index);

@@ -201,10 +201,13 @@ void RankProgram::execute(Prepared& p, RunState& state) {
                    size_of(p.out[0].dtype));
       return;
     case Action::Start:
-      p.ticket = communicator_.start(*p.collective, p.in_data[0], p.out_data[0]);
+      p.ticket = communicator_.start(*p.collective, p.in_data.size() == 1 ? p.in_data[0] : p.in_data.data(),
+                                     p.out_data[0]);
       return;
     case Action::Wait:
       return communicator_.wait(steps_[static_cast<std::size_t>(p.start)].ticket);
+    case Action::Contract:
+      return communicator_.wait(steps_[static_cast<std::size_t>(p.start)].ticket, p.contract);
     case Action::Assign:
       return run_assign(p, state);
   }

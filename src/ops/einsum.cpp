@@ -230,6 +230,7 @@ constinit const Op kEinsum{
     .kernel = kernel_einsum,
     .flops = flops_einsum,
     .products = products_einsum,
+    .contraction = true,
     .samples = einsum_samples,
 };
 

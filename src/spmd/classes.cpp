@@ -31,8 +31,9 @@ bool is_movement(const Step& step) {
     case Step::Kind::Copy:
     case Step::Kind::Slice:
     case Step::Kind::Start:
-    case Step::Kind::Wait:
       return true;
+    case Step::Kind::Wait:
+      return !step.contracts();
     default:
       return false;
   }
@@ -73,7 +74,8 @@ StepClass class_of(const Step& step, bool for_update) {
   if (for_update) return StepClass::Update;
   if (is_movement(step)) return StepClass::Movement;
   if (step.node_class != StepClass::ComponentWise) return step.node_class;
-  const bool products = step.kind == Step::Kind::Run && step.call.op->products != nullptr;
+  const bool products =
+      (step.kind == Step::Kind::Run || step.contracts()) && step.call.op->products != nullptr;
   return products ? StepClass::Contraction : StepClass::ComponentWise;
 }
 

@@ -1,5 +1,6 @@
 // The state of one lowering: graph -> Program. lower.cpp walks the graph, lower_op.cpp lowers one op,
-// lower_moves.cpp the data movement ops, reshard.cpp brings a value to another placement.
+// lower_moves.cpp the data movement ops, reshard.cpp brings a value to another placement, lower_parts.cpp makes
+// parts of sums anew.
 //
 // Rules (DESIGN 4.3, 4.4): an op takes its inputs at home and leaves its result where its roles put it, sums
 // pending; a value moves only when a consumer needs it elsewhere, once per region.
@@ -22,6 +23,10 @@ using TensorId = std::pair<int, int>;  // node, output
 // The nodes that the targets need, in an order that keeps few values alive: as created, but updates of
 // variables as soon as their gradients are there.
 std::vector<int> lowering_order(const Graph& graph, const std::vector<Tensor>& targets, bool early_updates);
+
+// Output dimension -> the input dimension that it continues, or "" when it is made by the op.
+std::string continued_from(const Call& call, const Dim& out);
+bool meets(const std::vector<int>& a, const std::vector<int>& b);  // some axis is in both
 
 class Lowering {
  public:
@@ -83,11 +88,17 @@ class Lowering {
                              const std::vector<int>& delayed) const;
   std::vector<int> emit_run(const Call& call, const std::vector<int>& inputs,
                             const std::vector<Placement>& outputs);
-  std::optional<int> make_part(int id, const Placement& target, const std::string& why);
-  std::optional<int> add_parts(const Step& add, const Placement& target, const std::string& why);
-  std::optional<std::vector<Placement>> inputs_of_part(const Step& maker, const Placement& target) const;
   void count_repeated_work(const Call& call, const std::vector<int>& inputs,
                            const std::vector<Placement>& outputs);
+
+  // --- lower_parts.cpp
+  std::optional<int> make_part(int id, const Placement& target, const std::vector<int>& summed,
+                               const std::string& why);
+  std::optional<int> contract_part(const Step& maker, const Placement& target, const std::vector<int>& summed,
+                                   const std::string& why);
+  std::optional<int> add_parts(const Step& add, const Placement& target, const std::string& why);
+  std::optional<std::vector<Placement>> inputs_of_part(const Step& maker, const Placement& target) const;
+  std::int64_t largest_bytes(const Type& type, const Placement& placement) const;
 
   // --- lower_moves.cpp
   std::vector<int> lower_moves(Scope& scope, const Node& node, const Call& call,
@@ -117,8 +128,12 @@ class Lowering {
   // that has replicas.
   Placement own_rows(const Shape& shape, Placement stored, const Placement& gradient) const;
   bool are_own_rows(const Shape& shape, const Placement& part, const Placement& stored) const;
-  int emit_collective(int value, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes,
+  int emit_collective(int value, CollectiveKind kind, Reduction reduce, const std::vector<int>& reduce_axes,
                       const Placement& target, const std::string& why);
+  // How a value comes to `target`; without the bytes.
+  Collective describe(int value, CollectiveKind kind, Reduction reduce, const std::vector<int>& reduce_axes,
+                      const Placement& target, const std::string& why) const;
+  void emit_start_and_wait(Step step, int moved);  // `moved`: the value whose rules asked for it
   void emit_collective_into(int in, int out, Collective collective);
   std::vector<int> scattered_axes(const Placement& placement, const std::vector<int>& summed) const;
   CollectiveKind recognise(const Shape& shape, const Placement& from, const Placement& to) const;

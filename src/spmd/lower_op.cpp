@@ -19,10 +19,6 @@ std::vector<int> real_axes(const Mesh& mesh, const Cut& cut) {
   return axes;
 }
 
-bool meets(const std::vector<int>& a, const std::vector<int>& b) {
-  return std::any_of(a.begin(), a.end(), [&](int x) { return std::find(b.begin(), b.end(), x) != b.end(); });
-}
-
 // True when `fine` is `coarse` with further minor axes.
 bool refines(const Cut& fine, const Cut& coarse) {
   return fine.axes.size() > coarse.axes.size() &&
@@ -35,7 +31,12 @@ std::string where_text(const Call& call, const Location& where) {
   return line.empty() ? call.name : fmt::format("{}, {}", call.name, line);
 }
 
-// Output dimension -> the input dimension that it continues, or "" when it is made by the op.
+}  // namespace
+
+bool meets(const std::vector<int>& a, const std::vector<int>& b) {
+  return std::any_of(a.begin(), a.end(), [&](int x) { return std::find(b.begin(), b.end(), x) != b.end(); });
+}
+
 std::string continued_from(const Call& call, const Dim& out) {
   Renames renames = call.op->renames ? call.op->renames(call) : Renames{};
   std::string source = out.name;
@@ -54,8 +55,6 @@ std::string continued_from(const Call& call, const Dim& out) {
   }
   return "";
 }
-
-}  // namespace
 
 std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs) {
   Call call = call_of(node);
@@ -327,89 +326,6 @@ std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& in
   if (call.op->products != nullptr) count_repeated_work(call, inputs, outputs);
   emit(std::move(step));
   return out;
-}
-
-// A pending sum that is wanted in parts only: where the op that made it can make a part from all of its
-// inputs, and these are the fewer bytes, they are gathered instead (the gradient of an embedding: its rows
-// are the table's, its inputs a batch's tokens). The op's earlier result is dropped when nobody else reads
-// it.
-std::optional<int> Lowering::make_part(int id, const Placement& target, const std::string& why) {
-  const auto made = maker_.find(id);
-  if (made == maker_.end()) return std::nullopt;
-  const Step maker = program_.steps[static_cast<std::size_t>(made->second)];
-  if (maker.out.size() != 1) return std::nullopt;
-  if (maker.call.op->additive) return add_parts(maker, target, why);
-  const std::optional<std::vector<Placement>> wanted = inputs_of_part(maker, target);
-  if (!wanted) return std::nullopt;
-  const Origin saved = origin_;
-  origin_ = {maker.name, maker.key, maker.where, maker.region, origin_.recompute};
-  std::vector<int> inputs;
-  for (std::size_t i = 0; i < maker.in.size(); ++i) inputs.push_back(reshard(maker.in[i], (*wanted)[i], why));
-  const int part = emit_run(maker.call, inputs, {target}).front();
-  origin_ = saved;
-  return part;
-}
-
-// The parts of a sum of such values, when one of them is better made so.
-std::optional<int> Lowering::add_parts(const Step& add, const Placement& target, const std::string& why) {
-  bool better = false;
-  for (int in : add.in) {
-    if (!(value(in).type == value(add.out[0]).type) ||
-        value(in).placement.pending != value(add.out[0]).placement.pending)
-      return std::nullopt;
-    const auto made = maker_.find(in);
-    if (made == maker_.end()) continue;
-    const Step& maker = program_.steps[static_cast<std::size_t>(made->second)];
-    better = better || (maker.out.size() == 1 && inputs_of_part(maker, target));
-  }
-  if (!better) return std::nullopt;
-  std::vector<int> parts;
-  for (int in : add.in) parts.push_back(reshard(in, target, why));
-  const Origin saved = origin_;
-  origin_ = {add.name, add.key, add.where, add.region, origin_.recompute};
-  const int part = emit_run(add.call, parts, {target}).front();
-  origin_ = saved;
-  return part;
-}
-
-// Where a step's inputs must be for it to make its result at `target`, which lacks pending sums and cuts only
-// dimensions that the op makes by itself; nothing when that is not possible, or not cheaper than a
-// reduce-scatter.
-std::optional<std::vector<Placement>> Lowering::inputs_of_part(const Step& maker,
-                                                               const Placement& target) const {
-  const Call& call = maker.call;
-  if (call.op->products != nullptr || call.op->additive) return std::nullopt;
-  const ProgramValue& result = value(maker.out[0]);
-  std::vector<int> summed;
-  for (int axis : result.placement.pending_axes())
-    if (target.pending[static_cast<std::size_t>(axis)] == Reduction::None) summed.push_back(axis);
-  for (std::size_t d = 0; d < result.type.shape.count(); ++d) {
-    const Dim& dim = result.type.shape[d];
-    if (target.cuts[d] == result.placement.cuts[d]) continue;
-    const bool whole = call.op->made != nullptr && call.op->made(call, 0, dim.name) == Role::Whole;
-    if (whole || !continued_from(call, dim).empty()) return std::nullopt;
-  }
-  const auto bytes = [&](const Type& type, const Placement& placement) {
-    return largest_elements(mesh_, type.shape, placement) * static_cast<std::int64_t>(size_of(type.dtype));
-  };
-  std::vector<Placement> inputs;
-  std::int64_t gathered = 0;
-  for (int id : maker.in) {
-    Placement whole = value(id).placement;
-    for (Cut& cut : whole.cuts) {
-      const auto first =
-          std::find_if(cut.axes.begin(), cut.axes.end(), [&](int a) { return meets({a}, summed); });
-      if (!std::all_of(first, cut.axes.end(), [&](int a) { return meets({a}, summed); })) return std::nullopt;
-      cut.axes.erase(first, cut.axes.end());
-      if (cut.axes.empty()) cut.grain = 1;
-    }
-    if (!whole.complete()) return std::nullopt;
-    gathered += bytes(value(id).type, whole) - bytes(value(id).type, value(id).placement);
-    inputs.push_back(std::move(whole));
-  }
-  const std::int64_t scattered = bytes(result.type, result.placement) - bytes(result.type, target);
-  if (4 * gathered > scattered) return std::nullopt;  // besides bytes, all ranks read all inputs
-  return inputs;
 }
 
 void Lowering::count_repeated_work(const Call& call, const std::vector<int>& inputs,

@@ -6,8 +6,8 @@
 namespace tessera {
 
 const char* to_string(CollectiveKind kind) {
-  static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "permute",        "exchange"};
+  static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                       "permute",    "exchange",       "contract"};
   return kNames[static_cast<int>(kind)];
 }
 

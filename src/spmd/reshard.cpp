@@ -107,7 +107,7 @@ int Lowering::reduce_pending(int id, const Placement& target, const std::string&
       for (int axis : scattered_axes(scatter, to_reduce))
         scatter.pending[static_cast<std::size_t>(axis)] = Reduction::None;
       std::vector<int> axes = scattered_axes(scatter, to_reduce);
-      const std::optional<int> part = make_part(now, scatter, why);
+      const std::optional<int> part = make_part(now, scatter, axes, why);
       now = part ? *part : emit_collective(now, CollectiveKind::ReduceScatter, reduction, axes, scatter, why);
       std::erase_if(to_reduce, [&](int a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
     }
@@ -244,9 +244,24 @@ void Lowering::inherit_sums(int from, int to) {
   summed_[to].insert(dims.begin(), dims.end());
 }
 
-int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std::vector<int> reduce_axes,
-                              const Placement& target, const std::string& why) {
-  const Shape shape = value(id).type.shape;
+int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce,
+                              const std::vector<int>& reduce_axes, const Placement& target,
+                              const std::string& why) {
+  Collective collective = describe(id, kind, reduce, reduce_axes, target, why);
+  const int out = new_value(
+      {.name = value(id).name,
+       .type = value(id).type,
+       .placement = target,
+       .from_storage = value(base_of(id)).kind == ProgramValue::Kind::Variable});
+  inherit_sums(id, out);
+  emit_collective_into(id, out, std::move(collective));
+  return out;
+}
+
+Collective Lowering::describe(int id, CollectiveKind kind, Reduction reduce,
+                              const std::vector<int>& reduce_axes, const Placement& target,
+                              const std::string& why) const {
+  const Shape& shape = value(id).type.shape;
   Collective collective;
   collective.kind = kind;
   collective.reduce = reduce;
@@ -273,12 +288,7 @@ int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce, std
   }
   collective.dim = fmt::format("{}", fmt::join(dims, ";"));
   collective.reason = why;
-  ProgramValue result{.name = value(id).name, .type = value(id).type, .placement = target};
-  result.from_storage = value(base_of(id)).kind == ProgramValue::Kind::Variable;
-  int out = new_value(std::move(result));
-  inherit_sums(id, out);
-  emit_collective_into(id, out, std::move(collective));
-  return out;
+  return collective;
 }
 
 void Lowering::emit_collective_into(int in, int out, Collective collective) {
@@ -289,21 +299,21 @@ void Lowering::emit_collective_into(int in, int out, Collective collective) {
   bool counts_input =
       collective.kind == CollectiveKind::ReduceScatter || collective.kind == CollectiveKind::AllToAll;
   collective.bytes = bytes(counts_input ? in : out);
-  std::string hint = removal_hint(collective, in);
-  if (!hint.empty()) collective.reason += "; " + hint;
-  Step start;
-  start.kind = Step::Kind::Start;
-  start.in = {in};
-  start.out = {out};
-  start.collective = collective;
-  emit(std::move(start));
-  Step wait;
-  wait.kind = Step::Kind::Wait;
-  wait.in = {in};
-  wait.out = {out};
-  wait.collective = std::move(collective);
-  wait.start = static_cast<int>(program_.steps.size()) - 1;
-  emit(std::move(wait));
+  Step step;
+  step.in = {in};
+  step.out = {out};
+  step.collective = std::move(collective);
+  emit_start_and_wait(std::move(step), in);
+}
+
+void Lowering::emit_start_and_wait(Step step, int moved) {
+  if (const std::string hint = removal_hint(step.collective, moved); !hint.empty())
+    step.collective.reason += "; " + hint;
+  step.kind = Step::Kind::Start;
+  emit(step);
+  step.kind = Step::Kind::Wait;
+  step.start = static_cast<int>(program_.steps.size()) - 1;
+  emit(std::move(step));
 }
 
 // Which rules made this collective necessary: those that split the dimensions it sums or moves over its axes.

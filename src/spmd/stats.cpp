@@ -14,10 +14,29 @@ Type largest_local(const Program& program, int id) {
   return {Shape(std::move(dims)), value.type.dtype};
 }
 
+namespace {
+
+// What the rank with the largest parts reads of an input of a Contract, on all members together.
+Type largest_read(const Program& program, const Step& step, std::size_t i) {
+  const ProgramValue& value = program.values[static_cast<std::size_t>(step.in[i])];
+  const Type out = largest_local(program, step.out[0]);
+  std::vector<Dim> dims = value.type.shape.dims();
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    Cut cut = value.placement.cuts[d];
+    for (const int axis : step.collective.reduce_axes) std::erase(cut.axes, axis);
+    dims[d].size = out.shape.has(dims[d].name) ? out.shape.size(dims[d].name)
+                                               : largest_part(program.mesh, cut, dims[d].size);
+  }
+  return {Shape(std::move(dims)), value.type.dtype};
+}
+
+}  // namespace
+
 Call largest_call(const Program& program, const Step& step) {
   Call call = step.call;
-  for (std::size_t i = 0; i < step.in.size(); ++i) call.in[i] = largest_local(program, step.in[i]);
   for (std::size_t o = 0; o < step.out.size(); ++o) call.out[o] = largest_local(program, step.out[o]);
+  for (std::size_t i = 0; i < step.in.size(); ++i)
+    call.in[i] = step.contracts() ? largest_read(program, step, i) : largest_local(program, step.in[i]);
   return call;
 }
 
@@ -38,9 +57,9 @@ double flops_of(const Program& program, const Step& step) {
 ProgramStats stats(const Program& program) {
   ProgramStats result;
   for (const Step& step : program.steps) {
-    if (step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused) {
+    if (step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused || step.contracts()) {
       result.flops += flops_of(program, step);
-      if (step.kind == Step::Kind::Run && step.call.op->products != nullptr)
+      if (step.kind != Step::Kind::Fused && step.call.op->products != nullptr)
         result.contraction_flops += product_flops(largest_call(program, step));
     }
     if (step.kind != Step::Kind::Start) continue;

@@ -11,6 +11,9 @@ namespace tessera {
 // The value whose bytes `id` views, itself if none.
 int base_of(const Program& program, int id);
 
+// What `reader` takes of input `i` of `member` in a Contract (its Start or Wait): a box of global indices.
+Box contract_box(const Program& program, const Step& step, std::size_t i, int member, int reader);
+
 // Keeps the steps with these indices, in this order. REQUIRES a Start before each Wait.
 void arrange(Program& program, const std::vector<std::size_t>& order);
 

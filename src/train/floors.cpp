@@ -29,6 +29,10 @@ double least_bytes(const Program& program, const MemoryPlan& plan, const Step& s
   }
   double written = 0, read = 0;
   for (const int id : step.out) written += bytes(id);
+  if (step.contracts()) {
+    for (const Type& type : largest_call(program, step).in) read += static_cast<double>(type.bytes());
+    return read + written;
+  }
   for (const int id : std::set<int>(step.in.begin(), step.in.end())) {
     const bool looked_up = step.node_class == StepClass::Embedding;
     read += looked_up ? std::min(bytes(id), written) : bytes(id);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "spmd/pieces.h"
+#include "spmd/steps.h"
 #include "support/evaluate.h"
 
 namespace tessera::testing {
@@ -179,7 +180,41 @@ class Simulator {
     copy_own(identity_move(from.type.shape), step, rank);
   }
 
+  // The sum of what the record's own kernel makes of every member's inputs.
+  void contract(const Step& step, int rank) {
+    const View to = view(rank, step.out[0]);
+    std::vector<double> total(static_cast<std::size_t>(to.elements()), 0.0);
+    std::vector<int> group = p_.mesh.group(step.collective.axes, rank);
+    std::sort(group.begin(), group.end());
+    for (int member : group) {
+      std::vector<Array> taken;
+      for (std::size_t i = 0; i < step.in.size(); ++i) {
+        const Box box = contract_box(p_, step, i, member, rank);
+        taken.push_back(taken_of(member, step.in[i], box));
+      }
+      std::vector<View> in;
+      for (Array& array : taken) in.push_back(make_view(array.data.data(), array.type));
+      Array product(Type{to.shape, to.dtype});
+      const std::vector<View> out{make_view(product.data.data(), product.type)};
+      KernelContext context{step.call, in, out, o_.seed, o_.step, &step.key};
+      run_reference(*step.call.op, context);
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += product.get(static_cast<std::int64_t>(i));
+    }
+    for (std::size_t i = 0; i < total.size(); ++i) store(to, static_cast<std::int64_t>(i), total[i]);
+  }
+
+  // The elements of `box` that `member` holds of a value.
+  Array taken_of(int member, int id, const Box& box) {
+    std::vector<Dim> dims = at(id).type.shape.dims();
+    for (std::size_t d = 0; d < dims.size(); ++d) dims[d].size = box.size[d];
+    Array taken(Type{Shape(std::move(dims)), at(id).type.dtype});
+    const Box& held = bound_[static_cast<std::size_t>(member)].boxes[static_cast<std::size_t>(id)];
+    copy_box(buffer(member, id).data.data(), held, taken.data.data(), box, box, size_of(taken.type.dtype));
+    return taken;
+  }
+
   void collective(const Step& step, int rank) {
+    if (step.contracts()) return contract(step, rank);
     const ProgramValue &from = at(step.in[0]), &to = at(step.out[0]);
     const Collective& c = step.collective;
     for (const CopyPiece& piece :

@@ -3,25 +3,15 @@
 
 #include <algorithm>
 
+#include "lang/reference.h"
+
 namespace tessera {
 namespace {
 
-std::vector<std::int64_t> row_major(const Shape& shape) {
-  std::vector<std::int64_t> stride(shape.count(), 1);
-  for (std::size_t d = shape.count(); d-- > 1;) stride[d - 1] = stride[d] * shape[d].size;
-  return stride;
+std::int64_t stride_of(const View& view, const std::string& dim) {
+  const int d = view.shape.find(dim);
+  return d < 0 ? 0 : view.stride[static_cast<std::size_t>(d)];
 }
-
-struct Strided {
-  const Shape& shape;
-  std::vector<std::int64_t> stride;
-
-  explicit Strided(const Type& type) : shape(type.shape), stride(row_major(type.shape)) {}
-  std::int64_t of(const std::string& dim) const {
-    const int d = shape.find(dim);
-    return d < 0 ? 0 : stride[static_cast<std::size_t>(d)];
-  }
-};
 
 void merge(ContractionDims& dims) {
   ContractionDims merged;
@@ -70,12 +60,15 @@ std::int64_t size_of(const ContractionDims& dims) {
 }
 
 Contraction plan_contraction(const Type& a, const Type& b, const Type& c) {
+  return plan_contraction(make_view(nullptr, a), make_view(nullptr, b), make_view(nullptr, c));
+}
+
+Contraction plan_contraction(const View& a, const View& b, const View& c) {
   Contraction plan;
   plan.dtype = a.dtype;
   plan.result = c.dtype;
-  const Strided in_a(a), in_b(b), out(c);
   const auto strides = [&](const Dim& dim) {
-    return ContractionDim{dim.size, in_a.of(dim.name), in_b.of(dim.name), out.of(dim.name)};
+    return ContractionDim{dim.size, stride_of(a, dim.name), stride_of(b, dim.name), stride_of(c, dim.name)};
   };
   for (const Dim& dim : c.shape) {
     if (dim.size == 1) continue;

@@ -30,7 +30,8 @@ struct Contraction {
   bool swapped = false;  // a is the second input, so that the output's last dimension belongs to n
 };
 
-// Dense row-major tensors of these types.
+// Of tensors with these strides; or dense row-major ones of these types.
+Contraction plan_contraction(const View& a, const View& b, const View& c);
 Contraction plan_contraction(const Type& a, const Type& b, const Type& c);
 
 // The offsets of a group of dimensions in one tensor.

@@ -4,36 +4,13 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/simd.h"
 #include "exec/cpu/cross_entropy.h"
+#include "exec/cpu/narrow.h"
 #include "exec/cpu/product.h"
 #include "exec/cpu/records.h"
 #include "exec/cpu/rows.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/linear_cross_entropy.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include "base/vector-inl.h"
-
-HWY_BEFORE_NAMESPACE();
 namespace tessera {
-namespace HWY_NAMESPACE {
-
-void narrow_sums(const float* from, bf16* to, std::int64_t n) {
-  narrow_run(from, to, n);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace tessera
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace tessera {
-
-HWY_EXPORT(narrow_sums);
-
 namespace {
 
 // Long enough that a product of a block runs at full speed, short enough that its logits are a small part of
@@ -215,8 +192,8 @@ class Projection {
   void narrow_table(const KernelContext& c, const char* scratch) const {
     const auto* sums = reinterpret_cast<const float*>(scratch + scratch_.sums);
     over_rows(s_.classes, threads_, [&](std::int64_t begin, std::int64_t end, int) {
-      HWY_DYNAMIC_DISPATCH(narrow_sums)
-      (sums + begin * s_.width, c.out[3].as<bf16>() + begin * s_.width, (end - begin) * s_.width);
+      narrow_sums(sums + begin * s_.width, c.out[3].as<bf16>() + begin * s_.width,
+                  (end - begin) * s_.width);
     });
   }
 
@@ -247,4 +224,3 @@ const CpuKernel kLinearCrossEntropySumKernel = {.op = "linear_cross_entropy_sum"
                                                 .prepare = prepare<true>};
 
 }  // namespace tessera
-#endif
