@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numbers>
 #include <span>
 
 #include "base/check.h"
@@ -81,17 +80,6 @@ struct WordBlock {
   std::array<std::uint32_t, kBlock> zero, one;
 };
 
-// What Box and Muller take the logarithm and the cosine of.
-double radius_of(std::uint32_t word) {
-  return (word + 1.0) * 0x1p-32;  // in (0, 1], so that the logarithm is finite
-}
-double angle_of(std::uint32_t word) {
-  return 2 * std::numbers::pi * (word * 0x1p-32);
-}
-float normal_of(double log_radius, double cosine) {
-  return static_cast<float>(std::sqrt(-2 * log_radius) * cosine);
-}
-
 float truncated_normal_of(std::uint32_t word) {
   constexpr double kBelow = 0.022750131948179207200;  // distribution function of the standard normal at -2
   const double u = (word + 0.5) * 0x1p-32;
@@ -116,11 +104,6 @@ float random_uniform_at(RandomKey key, std::uint64_t index) {
   return uniform_from_word(philox(key, index / 4)[index % 4]);
 }
 
-float random_normal_at(RandomKey key, std::uint64_t index) {
-  const auto words = philox(key, index);
-  return normal_of(std::log(radius_of(words[0])), std::cos(angle_of(words[1])));
-}
-
 float random_truncated_normal_at(RandomKey key, std::uint64_t index) {
   return truncated_normal_of(philox(key, index)[0]);
 }
@@ -131,18 +114,6 @@ void random_uniform_run(RandomKey key, std::uint64_t first, std::span<float> out
     const std::uint64_t index = first + i;
     if (i == 0 || index % 4 == 0) words = philox4x32(key.value, index / 4);
     out[i] = uniform_from_word(words[index % 4]);
-  }
-}
-
-// The elementary functions one after the other, so that the processor works on several values at once.
-void random_normal_run(RandomKey key, std::uint64_t first, std::span<float> out) {
-  std::array<double, kBlock> logarithm, cosine;
-  for (std::size_t at = 0; at < out.size(); at += kBlock) {
-    const WordBlock words(key, first + at);
-    const std::size_t n = std::min(kBlock, out.size() - at);
-    for (std::size_t i = 0; i < n; ++i) logarithm[i] = std::log(radius_of(words.zero[i]));
-    for (std::size_t i = 0; i < n; ++i) cosine[i] = std::cos(angle_of(words.one[i]));
-    for (std::size_t i = 0; i < n; ++i) out[at + i] = normal_of(logarithm[i], cosine[i]);
   }
 }
 

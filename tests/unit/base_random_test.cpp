@@ -1,14 +1,18 @@
 // Counter-based random numbers: the published test vectors, fixed values, distributions and permutations.
 #include <gtest/gtest.h>
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/philox.h"
+#include "base/random_runs.h"
 #include "tessera/error.h"
 #include "tessera/random.h"
 
@@ -38,6 +42,36 @@ TEST(Random, ValuesAreFrozen) {
   EXPECT_EQ(random_normal_at(key, 5), 0x1.a481bep-2f);
   EXPECT_EQ(random_truncated_normal_at(key, 5), 0x1.fac49ap-2f);
   EXPECT_EQ(random_permutation_at(key, 5, 1000), 878u);
+}
+
+// Against the libraries' functions, whose last bits differ from machine to machine.
+TEST(Random, NormalsAreThoseOfBoxAndMuller) {
+  const RandomKey key = random_key(std::random_device()(), "normals", 0);
+  std::vector<float> normals(1000003);
+  random_normal_run(key, 5, normals);
+  int rounded_otherwise = 0;
+  for (std::size_t i = 0; i < normals.size(); ++i) {
+    const auto words = philox(key, i + 5);
+    const double radius = std::sqrt(-2 * std::log((words[0] + 1.0) * 0x1p-32));
+    const auto want = static_cast<float>(radius * std::cos(2 * std::numbers::pi * (words[1] * 0x1p-32)));
+    if (normals[i] == want) continue;
+    ++rounded_otherwise;
+    ASSERT_NEAR(normals[i], want, 1.2e-7 * std::abs(want) + 1e-15) << key.value << " at " << i;
+  }
+  EXPECT_LE(rounded_otherwise, 20) << key.value;
+}
+
+TEST(Random, NormalsDoNotDependOnTheProcessor) {
+  const RandomKey key = random_key(3, "normals", 0);
+  std::vector<float> normals(100), others(100);
+  random_normal_run(key, 1000, normals);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    random_normal_run(key, 1000, others);
+    EXPECT_EQ(others, normals) << hwy::TargetName(target);
+    for (std::size_t i = 0; i < others.size(); ++i) EXPECT_EQ(random_normal_at(key, 1000 + i), normals[i]);
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(Random, KeysOfNeighboursDiffer) {

@@ -12,7 +12,7 @@
 #include <limits>
 
 #include "exec/cpu/attention_blocks-inl.h"
-#include "exec/cpu/random-inl.h"
+#include "base/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -124,7 +124,8 @@ void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::i
   }
 }
 
-// Of whole rows of f32 logits, which become their exponentials and, if the gradient lies there, that.
+// Of whole rows of f32 logits, which become their exponentials and then the gradient. One of half the size is
+// written behind what is read.
 template <class G>
 void both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits, std::int64_t begin,
           std::int64_t end) {
@@ -132,7 +133,7 @@ void both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* log
   const std::int64_t n = plan.length;
   for (std::int64_t r = begin; r < end; ++r) {
     float* x = logits + r * n;
-    G* dx = static_cast<G*>(rows.gradient) + r * n;
+    G* dx = static_cast<G*>(rows.gradient) + r * rows.gradient_pitch;
     const std::int64_t target = rows.targets[r];
     const bool counted = is_local(plan, target);
     const float at_target = counted ? x[target] : 0.0f, smoothed = smoothed_sum(d, plan, x),

@@ -23,7 +23,8 @@ struct CrossEntropyRows {
   float *loss = nullptr, *log_z_out = nullptr;
   std::int32_t* best = nullptr;  // forward, if wanted: the first largest logit; a NaN is the largest
   void* gradient = nullptr;
-  std::int64_t start = 0;  // global index of the first local class
+  std::int64_t gradient_pitch = 0;  // both at once: elements from row to row
+  std::int64_t start = 0;           // global index of the first local class
 };
 
 // Rows [begin, end), forward or backward.
@@ -31,7 +32,7 @@ void cross_entropy_over(const CrossEntropyPlan& plan, const CrossEntropyRows& ro
                         std::int64_t end);
 
 // The same rows forward and backward at once, of whole rows of f32 logits: sets `loss` and `gradient`, from
-// `targets` and `dloss`. Overwrites the logits; the gradient may lie there.
+// `targets` and `dloss`. Overwrites the logits; the gradient's rows may lie where theirs begin.
 void cross_entropy_both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits,
                         std::int64_t begin, std::int64_t end);
 

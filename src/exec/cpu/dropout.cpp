@@ -14,7 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "exec/cpu/random-inl.h"
+#include "base/philox-inl.h"
 #include "exec/cpu/row-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -26,6 +26,8 @@ struct Sizes {
     rows = width == 0 ? 0 : x.elements() / width;
   }
   std::int64_t at_once() const { return std::min(rows, kRowsAtOnce); }
+  // Rows of the gradient lie in those of the logits.
+  std::int64_t gradient_pitch() const { return classes * 4 / static_cast<std::int64_t>(size_of(dtype)); }
 };
 
 Contraction product_of(const Sizes& s, DType result, ContractionDim m, ContractionDim n, ContractionDim k) {
@@ -42,12 +44,12 @@ Contraction logits_product(const Sizes& s, std::int64_t rows) {
                     {s.width, 1, 1, 0});
 }
 Contraction x_product(const Sizes& s, std::int64_t rows) {
-  return product_of(s, s.dtype, {rows, s.classes, 0, s.width}, {s.width, 0, 1, 1},
+  return product_of(s, s.dtype, {rows, s.gradient_pitch(), 0, s.width}, {s.width, 0, 1, 1},
                     {s.classes, 1, s.width, 0});
 }
 Contraction table_product(const Sizes& s, std::int64_t rows, bool first) {
   Contraction c = product_of(s, DType::F32, {s.classes, 1, 0, s.width}, {s.width, 0, 1, 1},
-                             {rows, s.classes, s.width, 0});
+                             {rows, s.gradient_pitch(), s.width, 0});
   c.accumulate = !first;
   return c;
 }
@@ -59,7 +61,6 @@ class Scratch {
     const std::int64_t rows = s.at_once();
     const bool half = s.dtype == DType::BF16;
     logits = take(rows * s.classes * 4);
-    gradient = training && half ? take(rows * s.classes * 2) : logits;
     log_z = training ? -1 : take(rows * 4);
     sums = training && half ? take(s.classes * s.width * 4) : -1;
     std::int64_t most = MatrixProduct::workspace(logits_product(s, rows), threads);
@@ -70,7 +71,7 @@ class Scratch {
     products = take(most);
   }
 
-  std::int64_t logits = 0, gradient = 0, log_z = 0, sums = 0, products = 0, bytes = 0;
+  std::int64_t logits = 0, log_z = 0, sums = 0, products = 0, bytes = 0;
 
  private:
   std::int64_t take(std::int64_t size) {
@@ -170,7 +171,8 @@ class Projection {
     rows.loss = c.out[kTraining ? 1 : 0].as<float>() + row;
     if (kTraining) {
       rows.dloss = c.in[3].as<float>() + row;
-      rows.gradient = scratch + scratch_.gradient;
+      rows.gradient = logits;
+      rows.gradient_pitch = s_.gradient_pitch();
     } else {
       rows.log_z_out = reinterpret_cast<float*>(scratch + scratch_.log_z);
       rows.best = c.out[1].as<std::int32_t>() + row;
@@ -183,17 +185,15 @@ class Projection {
       }
     });
     if (!kTraining) return;
-    const void* gradient = scratch + scratch_.gradient;
-    p.x->run(gradient, c.in[1].data, static_cast<char*>(c.out[2].data) + row * width, products);
+    p.x->run(logits, c.in[1].data, static_cast<char*>(c.out[2].data) + row * width, products);
     void* table = s_.dtype == DType::BF16 ? static_cast<void*>(scratch + scratch_.sums) : c.out[3].data;
-    (block == 0 ? *p.first_table : *p.table).run(gradient, x, table, products);
+    (block == 0 ? *p.first_table : *p.table).run(logits, x, table, products);
   }
 
   void narrow_table(const KernelContext& c, const char* scratch) const {
     const auto* sums = reinterpret_cast<const float*>(scratch + scratch_.sums);
     over_rows(s_.classes, threads_, [&](std::int64_t begin, std::int64_t end, int) {
-      narrow_sums(sums + begin * s_.width, c.out[3].as<bf16>() + begin * s_.width,
-                  (end - begin) * s_.width);
+      narrow_sums(sums + begin * s_.width, c.out[3].as<bf16>() + begin * s_.width, (end - begin) * s_.width);
     });
   }
 

@@ -1,10 +1,10 @@
 // Philox on vectors: whole runs of the words that tessera/random.h defines one by one. Included once per
 // vector target.
-#if defined(TESSERA_EXEC_CPU_RANDOM_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef TESSERA_EXEC_CPU_RANDOM_INL_H
-#undef TESSERA_EXEC_CPU_RANDOM_INL_H
+#if defined(TESSERA_BASE_PHILOX_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_BASE_PHILOX_INL_H
+#undef TESSERA_BASE_PHILOX_INL_H
 #else
-#define TESSERA_EXEC_CPU_RANDOM_INL_H
+#define TESSERA_BASE_PHILOX_INL_H
 #endif
 
 #include <hwy/highway.h>
