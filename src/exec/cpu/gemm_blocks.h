@@ -12,10 +12,10 @@ constexpr int kGemmMaxRows = 12;
 constexpr int kGemmMaxColumnBytes = 128;
 
 // A block of A (mc x kc) stays in the second-level cache, a panel of B in the first, a block of B (kc x nc)
-// in the third.
+// in the third. Every block of k goes over the result once more: there are as few as fit, of equal size.
 struct GemmBlocks {
-  int kc = 256;
-  std::int64_t mc = 144, nc = 1024;
+  int kc = 0;
+  std::int64_t mc = 144, nc = 2048;
   std::int64_t m_apart = 576;  // rows of a block of sums
   bool apart = false;          // sums cannot live in the result
   std::int64_t element = 4;
@@ -23,14 +23,17 @@ struct GemmBlocks {
   GemmBlocks(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k) {
     element = dtype == DType::F64 ? 8 : 4;
     apart = result == DType::BF16;
-    if (dtype == DType::F64) kc = 192, nc = 512;
+    std::int64_t deepest = 320;
+    if (dtype == DType::F64) deepest = 240, nc = 512;
     if (apart) nc = 512;
     const std::int64_t panel = kGemmMaxColumnBytes / element;
     m_apart = std::min(m_apart, round_up(m, kGemmMaxRows));
     mc = std::min(mc, round_up(m, kGemmMaxRows));
     nc = std::min(nc, round_up(n, panel));
-    k_ = std::min<std::int64_t>(kc, std::max<std::int64_t>(k, 1));
-    many_ = k > kc;
+    k_ = std::clamp<std::int64_t>(k, 1, deepest);
+    many_ = k > deepest;
+    const std::int64_t count = many_ ? (k + deepest - 1) / deepest : 1;
+    kc = static_cast<int>(round_up((std::max<std::int64_t>(k, 1) + count - 1) / count, 8));
   }
 
   // Sizes in elements, multiples of a cache line.
