@@ -32,7 +32,8 @@ double CpuTarget::work_seconds(const Program& program, const Step& step) const {
   double bytes = 0;
   for (const std::vector<int>* ids : {&step.in, &step.out})
     for (const int id : *ids) bytes += static_cast<double>(largest_local(program, id).bytes());
-  const double flops = step.kind == Step::Kind::Run || step.contracts() ? product_flops(largest_call(program, step)) : 0;
+  const double flops =
+      step.kind == Step::Kind::Run || step.contracts() ? product_flops(largest_call(program, step)) : 0;
   return flops / (kFlopsPerSecond * threads_) + bytes / kBytesPerSecond;
 }
 

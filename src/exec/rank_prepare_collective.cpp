@@ -101,8 +101,12 @@ std::pair<View, std::int64_t> RankProgram::read_of(const Step& step, std::size_t
   View view = make_view(nullptr, input.type, taken);
   view.stride = make_view(nullptr, input.type, held).stride;
   std::int64_t begin = 0;
-  for (std::size_t d = 0; d < taken.start.size(); ++d)
+  for (std::size_t d = 0; d < taken.start.size(); ++d) {
+    TESSERA_ASSERT(taken.empty() || (taken.start[d] >= held.start[d] && taken.end(d) <= held.end(d)),
+                   "'{}' reads {} of '{}', of which rank {} holds {}", step.name, to_string(taken),
+                   input.name, member, to_string(held));
     begin += (taken.start[d] - held.start[d]) * view.stride[d];
+  }
   return {std::move(view), begin};
 }
 

@@ -200,7 +200,7 @@ void RankProgram::execute(Prepared& p, RunState& state) {
         copy_piece(copy.piece, p.in_data[static_cast<std::size_t>(copy.input)], p.out_data[0],
                    size_of(p.out[0].dtype));
       return;
-    case Action::Start:
+    case Action::Start:  // of a Contract several buffers are read: the others get their addresses
       p.ticket = communicator_.start(*p.collective, p.in_data.size() == 1 ? p.in_data[0] : p.in_data.data(),
                                      p.out_data[0]);
       return;
