@@ -29,8 +29,8 @@ struct ProgramValue {
   bool own_rows = false;      // views a variable: this rank's rows in the buffer that replicas share
 };
 
-// Contract: every member makes its part of a contraction whose sum runs over all members, and reads what it needs
-// of their inputs where they lie; between ranks that share memory.
+// Contract: every member makes its part of a contraction whose sum runs over all members, and reads what it
+// needs of their inputs where they lie; between ranks that share memory.
 enum class CollectiveKind : std::uint8_t {
   AllReduce,
   ReduceScatter,
@@ -207,8 +207,8 @@ std::string program_json(const Program& program, const MemoryPlan* plan);
 // contractions.
 std::vector<StepClass> step_classes(const Program& program);
 
-// A value on the rank that holds the largest part of each dimension, and the call of a Run step or a Contract's
-// Wait with such types (of a Contract: of all that the rank reads).
+// A value on the rank that holds the largest part of each dimension, and the call of a Run step or a
+// Contract's Wait with such types (of a Contract: of all that the rank reads).
 Type largest_local(const Program& program, int id);
 Call largest_call(const Program& program, const Step& step);
 

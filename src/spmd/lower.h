@@ -1,6 +1,6 @@
 // The state of one lowering: graph -> Program. lower.cpp walks the graph, lower_op.cpp lowers one op,
-// lower_moves.cpp the data movement ops, reshard.cpp brings a value to another placement, lower_parts.cpp makes
-// parts of sums anew.
+// lower_moves.cpp the data movement ops, reshard.cpp brings a value to another placement, lower_parts.cpp
+// makes parts of sums anew.
 //
 // Rules (DESIGN 4.3, 4.4): an op takes its inputs at home and leaves its result where its roles put it, sums
 // pending; a value moves only when a consumer needs it elsewhere, once per region.

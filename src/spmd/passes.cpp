@@ -10,7 +10,8 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> list{
       {"delay", "pending sums flow through linear ops and are reduced once, later"},
       {"reduce_scatter", "a sum that is needed in parts is reduced in parts"},
-      {"split_output", "parts of a sum over ranks are made from all their inputs where that is cheaper than reducing"},
+      {"split_output",
+       "parts of a sum over ranks are made from all their inputs where that is cheaper than reducing"},
       {"fuse", "component-wise steps, and sums of what they make, share one loop"},
       {"early_update", "a parameter is updated as soon as its gradient is there"},
       {"overlap", "collectives start early and are waited for late, where that hides them"},

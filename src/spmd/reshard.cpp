@@ -248,11 +248,10 @@ int Lowering::emit_collective(int id, CollectiveKind kind, Reduction reduce,
                               const std::vector<int>& reduce_axes, const Placement& target,
                               const std::string& why) {
   Collective collective = describe(id, kind, reduce, reduce_axes, target, why);
-  const int out = new_value(
-      {.name = value(id).name,
-       .type = value(id).type,
-       .placement = target,
-       .from_storage = value(base_of(id)).kind == ProgramValue::Kind::Variable});
+  const int out = new_value({.name = value(id).name,
+                             .type = value(id).type,
+                             .placement = target,
+                             .from_storage = value(base_of(id)).kind == ProgramValue::Kind::Variable});
   inherit_sums(id, out);
   emit_collective_into(id, out, std::move(collective));
   return out;

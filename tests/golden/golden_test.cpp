@@ -140,7 +140,8 @@ TEST(Passes, EachThatCanBeLeftOutDoesSomething) {
 
 TEST(Passes, UnknownOnesAreRefused) {
   const std::string known =
-      " (passes that can be left out: delay, reduce_scatter, split_output, fuse, early_update, overlap, own_rows, "
+      " (passes that can be left out: delay, reduce_scatter, split_output, fuse, early_update, overlap, "
+      "own_rows, "
       "in_place, "
       "views)";
   expect_error<UserError>([] { compiled({"early_updates"}); },

@@ -11,8 +11,8 @@
 #include <cmath>
 #include <limits>
 
-#include "exec/cpu/attention_blocks-inl.h"
 #include "base/philox-inl.h"
+#include "exec/cpu/attention_blocks-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
