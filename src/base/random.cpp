@@ -53,12 +53,12 @@ double normal_quantile_within_2(double p) {
   return std::copysign(polynomial(kC, r) / polynomial(kD, r), q);
 }
 
-// Words 0 and 1 of a block of counters, all rounds of all counters side by side: loops without branches or
+// Word 0 of a block of counters, all rounds of all counters side by side: loops without branches or
 // dependences from one counter to the next.
 constexpr std::size_t kBlock = 64;
 struct WordBlock {
   WordBlock(RandomKey key, std::uint64_t first) {
-    std::array<std::uint32_t, kBlock> second{}, third{};
+    std::array<std::uint32_t, kBlock> one, second{}, third{};
     for (std::size_t i = 0; i < kBlock; ++i) {
       zero[i] = static_cast<std::uint32_t>(first + i);
       one[i] = static_cast<std::uint32_t>((first + i) >> 32);
@@ -77,7 +77,7 @@ struct WordBlock {
       key1 += kPhiloxWeyl1;
     }
   }
-  std::array<std::uint32_t, kBlock> zero, one;
+  std::array<std::uint32_t, kBlock> zero;
 };
 
 float truncated_normal_of(std::uint32_t word) {

@@ -71,10 +71,8 @@ void RankProgram::prepare_contract(Prepared& p) {
   const Step& step = *p.step;
   p.heavy = true;
   p.action = Action::Contract;
-  std::vector<int> group = program_.mesh.group(step.collective.axes, rank_);
-  std::sort(group.begin(), group.end());
   std::vector<PartedProduct::Part> parts;
-  for (const int member : group) {
+  for (const int member : steps_[static_cast<std::size_t>(p.start)].collective->plan.group) {
     PartedProduct::Part part;
     std::tie(part.a, part.a_begin) = read_of(step, 0, member);
     std::tie(part.b, part.b_begin) = read_of(step, 1, member);

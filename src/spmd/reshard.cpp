@@ -291,13 +291,10 @@ Collective Lowering::describe(int id, CollectiveKind kind, Reduction reduce,
 }
 
 void Lowering::emit_collective_into(int in, int out, Collective collective) {
-  auto bytes = [&](int id) {
-    return largest_elements(mesh_, value(id).type.shape, value(id).placement) *
-           static_cast<std::int64_t>(size_of(value(id).type.dtype));
-  };
   bool counts_input =
       collective.kind == CollectiveKind::ReduceScatter || collective.kind == CollectiveKind::AllToAll;
-  collective.bytes = bytes(counts_input ? in : out);
+  const ProgramValue& counted = value(counts_input ? in : out);
+  collective.bytes = largest_bytes(counted.type, counted.placement);
   Step step;
   step.in = {in};
   step.out = {out};
