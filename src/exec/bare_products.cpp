@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "exec/cpu/dnnl_product.h"
 #include "exec/rank_pool.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -104,8 +105,7 @@ BareProducts::BareProducts(const std::vector<Product>& products, int ranks)
 BareProducts::~BareProducts() = default;
 
 std::vector<Product> products_of(const Program& program, const Step& step) {
-  const bool has_call = step.kind == Step::Kind::Run || step.contracts();
-  if (!has_call || step.call.op->products == nullptr) return {};
+  if (!runs_op(step) || step.call.op->products == nullptr) return {};
   return step.call.op->products(largest_call(program, step));
 }
 

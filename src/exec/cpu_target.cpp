@@ -5,6 +5,7 @@
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/parted_product.h"
 #include "lang/reference.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 
@@ -32,8 +33,7 @@ double CpuTarget::work_seconds(const Program& program, const Step& step) const {
   double bytes = 0;
   for (const std::vector<int>* ids : {&step.in, &step.out})
     for (const int id : *ids) bytes += static_cast<double>(largest_local(program, id).bytes());
-  const double flops =
-      step.kind == Step::Kind::Run || step.contracts() ? product_flops(largest_call(program, step)) : 0;
+  const double flops = runs_op(step) ? product_flops(largest_call(program, step)) : 0;
   return flops / (kFlopsPerSecond * threads_) + bytes / kBytesPerSecond;
 }
 

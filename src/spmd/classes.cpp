@@ -74,8 +74,7 @@ StepClass class_of(const Step& step, bool for_update) {
   if (for_update) return StepClass::Update;
   if (is_movement(step)) return StepClass::Movement;
   if (step.node_class != StepClass::ComponentWise) return step.node_class;
-  const bool products =
-      (step.kind == Step::Kind::Run || step.contracts()) && step.call.op->products != nullptr;
+  const bool products = runs_op(step) && step.call.op->products != nullptr;
   return products ? StepClass::Contraction : StepClass::ComponentWise;
 }
 

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "spmd/explain.h"
+#include "spmd/steps.h"
 #include "tessera/explain.h"
 
 namespace tessera {
@@ -81,7 +82,7 @@ Json value_json(const Program& program, const ProgramValue& value) {
 Json step_json(const Program& program, const Step& step) {
   Json json{{"kind", kind_name(step.kind)}, {"in", step.in}, {"out", step.out}, {"name", step.name}};
   if (const std::string where = to_string(step.where); !where.empty()) json["source"] = where;
-  if (step.kind == Step::Kind::Run || step.contracts()) json["op"] = step.call.op->name;
+  if (runs_op(step)) json["op"] = step.call.op->name;
   if (step.kind == Step::Kind::Wait) json["start"] = step.start;
   if (step.kind != Step::Kind::Start) return json;
   const Collective& c = step.collective;

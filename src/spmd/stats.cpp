@@ -2,6 +2,7 @@
 // stored.
 #include <fmt/format.h>
 
+#include "spmd/steps.h"
 #include "tessera/program.h"
 
 namespace tessera {
@@ -57,9 +58,9 @@ double flops_of(const Program& program, const Step& step) {
 ProgramStats stats(const Program& program) {
   ProgramStats result;
   for (const Step& step : program.steps) {
-    if (step.kind == Step::Kind::Run || step.kind == Step::Kind::Fused || step.contracts()) {
+    if (runs_op(step) || step.kind == Step::Kind::Fused) {
       result.flops += flops_of(program, step);
-      if (step.kind != Step::Kind::Fused && step.call.op->products != nullptr)
+      if (runs_op(step) && step.call.op->products != nullptr)
         result.contraction_flops += product_flops(largest_call(program, step));
     }
     if (step.kind != Step::Kind::Start) continue;

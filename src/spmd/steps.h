@@ -11,6 +11,11 @@ namespace tessera {
 // The value whose bytes `id` views, itself if none.
 int base_of(const Program& program, int id);
 
+// True where the step's work is that of its call's op.
+inline bool runs_op(const Step& step) {
+  return step.kind == Step::Kind::Run || step.contracts();
+}
+
 // What `reader` takes of input `i` of `member` in a Contract (its Start or Wait): a box of global indices.
 Box contract_box(const Program& program, const Step& step, std::size_t i, int member, int reader);
 
