@@ -24,6 +24,8 @@ enum class Role : std::uint8_t {
           // continues it: as Map)
   Max,    // ... partial maximum
   Min,    // ... partial minimum
+  Joint,  // as Sum, but a shard cannot do its part alone: while the kernel runs, the shards tell each other
+          // what they must know of the whole dimension (KernelContext::peers)
   Whole,  // the op must see all of the dimension: inputs are gathered, or the op is lowered through `expand`
 };
 
@@ -57,6 +59,24 @@ struct View {
   }
 };
 
+// The shards that compute one call together because a dimension whose role is Joint is split. Every one of
+// them makes the same calls.
+class Peers {
+ public:
+  virtual ~Peers() = default;
+  virtual int count() const = 0;
+  virtual int index() const = 0;  // of this shard among them
+
+  // What each gave as `mine`, one after the other, the number of bytes that the record's `exchange` says.
+  // Lies there until the next call.
+  virtual const void* all_gather(const void* mine) = 0;
+};
+
+// What a shard tells its peers while it computes a call: `times` times `bytes`.
+struct Exchange {
+  std::int64_t bytes = 0, times = 0;
+};
+
 struct KernelContext {
   const Call& call;  // global types
   std::span<const View> in;
@@ -64,6 +84,7 @@ struct KernelContext {
   std::uint64_t seed = 0;            // of the session
   std::int64_t step = 0;             // of the run
   const std::string* key = nullptr;  // random ops: the node's key name
+  Peers* peers = nullptr;            // where a Joint dimension is split
 };
 
 // ---------------------------------------------------------------------------------------------------- data
@@ -236,6 +257,10 @@ struct Op {
 
   // Role of dimension `dim` of input `input`. nullptr: Map everywhere.
   Role (*role)(const Call&, int input, const std::string& dim) = nullptr;
+
+  // Ops with a dimension of role Joint: what one shard tells the others (call has local types; they do not
+  // depend on how the dimension is cut).
+  Exchange (*exchange)(const Call&) = nullptr;
 
   // A dimension of the output that continues no input dimension: Map (made where home cuts it, from
   // View::start) or Whole (made whole). nullptr: Map.

@@ -30,7 +30,8 @@ struct ProgramValue {
 };
 
 // Contract: every member makes its part of a contraction whose sum runs over all members, and reads what it
-// needs of their inputs where they lie; between ranks that share memory.
+// needs of their inputs where they lie; between ranks that share memory. Joint: what members tell each other
+// while they run one op together (no Start or Wait: a Run has it).
 enum class CollectiveKind : std::uint8_t {
   AllReduce,
   ReduceScatter,
@@ -38,7 +39,8 @@ enum class CollectiveKind : std::uint8_t {
   AllToAll,
   Permute,
   Exchange,
-  Contract
+  Contract,
+  Joint
 };
 const char* to_string(CollectiveKind kind);  // "all_reduce", ...
 
@@ -50,8 +52,8 @@ struct Collective {
   Move move;                     // which element of the source goes where (identity for a reshard)
   std::string dim;               // the named dimension that was summed or moved, for people
   // Payload of one rank with the largest parts: all_reduce: the reduced buffer; all_gather: the result;
-  // reduce_scatter and all_to_all: the input; permute, exchange, contract: the largest amount that one rank
-  // receives (contract: reads) from others.
+  // reduce_scatter and all_to_all: the input; permute, exchange, contract, joint: the largest amount that one
+  // rank receives (contract: reads) from others.
   std::int64_t bytes = 0;
   std::string reason;  // why it is there, and which rule change would remove it
 };
@@ -81,7 +83,7 @@ struct Step {
   std::vector<double> sums;
   std::vector<Move> moves;  // Copy
   double fill = 0;          // Fill
-  Collective collective;    // Start and Wait
+  Collective collective;    // Start and Wait; Run where ranks compute it together
   int start = -1;           // Wait: index of its Start
   // provenance
   std::string name;  // of the graph node
@@ -92,6 +94,8 @@ struct Step {
 
   bool is_sum(std::size_t o) const { return !sums.empty() && sums[o] != 0; }  // Fused: output o
   bool contracts() const { return kind == Kind::Wait && collective.kind == CollectiveKind::Contract; }
+  bool is_joint() const { return kind == Kind::Run && collective.kind == CollectiveKind::Joint; }
+  bool communicates() const { return kind == Kind::Start || is_joint(); }  // its collective is one of its own
 };
 
 struct Program {

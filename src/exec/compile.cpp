@@ -42,7 +42,7 @@ std::string biggest(const CompiledProgram& compiled, const std::vector<StoredVar
 // What every run asks of a program.
 void note_contents(CompiledProgram& compiled) {
   for (const Step& step : compiled.program.steps) {
-    if (step.kind != Step::Kind::Start) continue;
+    if (!step.communicates()) continue;
     ++compiled.collectives;
     compiled.collective_bytes += step.collective.bytes;
   }

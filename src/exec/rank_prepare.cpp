@@ -125,7 +125,9 @@ void RankProgram::prepare_views(Prepared& p, void**& addresses) {
 }
 
 void RankProgram::prepare_run(Prepared& p) {
-  if (all_empty(p.out)) return;
+  const bool joint = p.step->is_joint();
+  if (joint) prepare_peers(p);
+  if (all_empty(p.out) && !joint) return;
   const Call& call = p.step->call;
   p.heavy = call.op->products != nullptr;
   if (p.heavy) {

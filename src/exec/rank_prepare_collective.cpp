@@ -34,18 +34,31 @@ Piece piece_of(const CopyPiece& copy, std::vector<int> sources) {
   return piece;
 }
 
+CollectivePlan RankProgram::plan_of(const Step& step) const {
+  CollectivePlan plan;
+  plan.kind = to_string(step.collective.kind);
+  plan.what = where(step);
+  plan.bytes = step.collective.bytes;
+  plan.group = program_.mesh.group(step.collective.axes, rank_);
+  std::sort(plan.group.begin(), plan.group.end());
+  return plan;
+}
+
+void RankProgram::prepare_peers(Prepared& p) {
+  Call local = p.step->call;
+  for (std::size_t i = 0; i < p.in.size(); ++i) local.in[i].shape = p.in[i].shape;
+  const Op& op = *local.op;
+  p.peers = std::make_unique<RankPeers>(communicator_, plan_of(*p.step), op.exchange(local),
+                                        op.exchange(largest_call(program_, *p.step)).times);
+}
+
 void RankProgram::prepare_collective(Prepared& p) {
   const Step& step = *p.step;
   const Collective& c = step.collective;
   const ProgramValue &from = value(step.in[0]), &to = value(step.out[0]);
-  CollectivePlan plan;
-  plan.kind = to_string(c.kind);
-  plan.what = where(step);
+  CollectivePlan plan = plan_of(step);
   plan.dtype = to.type.dtype;
   plan.combine = combine_of(c.reduce);
-  plan.bytes = c.bytes;
-  plan.group = program_.mesh.group(c.axes, rank_);
-  std::sort(plan.group.begin(), plan.group.end());
   p.action = Action::Start;
   if (c.kind == CollectiveKind::Contract) {
     p.collective = communicator_.prepare(std::move(plan));

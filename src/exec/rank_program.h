@@ -19,6 +19,7 @@
 #include "exec/cpu/fused.h"
 #include "exec/cpu/kernels.h"
 #include "exec/local_ranks.h"
+#include "exec/rank_peers.h"
 #include "exec/results.h"
 #include "exec/store_impl.h"
 #include "tessera/program.h"
@@ -97,9 +98,10 @@ class RankProgram {
     const Step* step = nullptr;
     std::vector<View> in, out;
     PreparedKernel kernel;
-    std::vector<AlignedBuffer> saved;                // Reference: inputs that an output overlaps, else empty
-    double fill = 0;                                 // Fill
-    std::vector<LocalCopy> copies;                   // Copy
+    std::unique_ptr<RankPeers> peers;  // Kernel, Reference: the ranks that run the step together
+    std::vector<AlignedBuffer> saved;  // Reference: inputs that an output overlaps, else empty
+    double fill = 0;                   // Fill
+    std::vector<LocalCopy> copies;     // Copy
     std::unique_ptr<PreparedCollective> collective;  // Start
     Ticket ticket;                                   // Start
     int start = -1;                                  // Wait, Contract
@@ -128,7 +130,9 @@ class RankProgram {
   void prepare_reference(Prepared& p);
   void prepare_copies(Prepared& p, const std::vector<Move>& moves);
   void prepare_slice(Prepared& p);
+  CollectivePlan plan_of(const Step& step) const;
   void prepare_collective(Prepared& p);
+  void prepare_peers(Prepared& p);
   void prepare_wait(Prepared& p);
   void prepare_contract(Prepared& p);
   std::pair<View, std::int64_t> read_of(const Step& step, std::size_t i, int member) const;

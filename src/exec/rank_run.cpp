@@ -214,15 +214,17 @@ void RankProgram::execute(Prepared& p, RunState& state) {
 }
 
 void RankProgram::run_kernel(Prepared& p, RunState& state) {
-  const KernelContext context{p.step->call, p.in, p.out, state.seed, state.step, &p.step->key};
+  const KernelContext context{p.step->call, p.in, p.out, state.seed, state.step, &p.step->key, p.peers.get()};
   p.kernel(context, p.workspace < 0 ? nullptr : arena_ + p.workspace);
+  if (p.peers != nullptr) p.peers->finish();
 }
 
 void RankProgram::run_reference_kernel(Prepared& p, RunState& state) {
   for (std::size_t i = 0; i < p.saved.size(); ++i)
     if (p.saved[i].size() > 0) std::memcpy(p.saved[i].data(), address(p.step->in[i]), p.saved[i].size());
-  KernelContext context{p.step->call, p.in, p.out, state.seed, state.step, &p.step->key};
+  KernelContext context{p.step->call, p.in, p.out, state.seed, state.step, &p.step->key, p.peers.get()};
   run_reference(*p.step->call.op, context);
+  if (p.peers != nullptr) p.peers->finish();
 }
 
 // Before a shared buffer is overwritten, all that share it must be past their last read; nobody reads it

@@ -23,6 +23,7 @@ What splitting a dimension over a mesh axis means is shown on sample calls:
 - *map*: every rank computes its part of the output.
 - *sum*, *max*, *min*: every rank holds a partial result; it is reduced when a consumer needs it.
 - *exchanged*: data movement; each rank receives exactly the elements of its part.
+- *joint*: parts are computed at the same time and tell each other what they must know; their results are summed as with *sum*.
 - *in parts*: a fused op that is lowered through primitives or partial ops instead of gathering the dimension.
 - *whole*: the dimension is gathered first.
 
@@ -40,6 +41,8 @@ const char* role_text(const Call& call, int input, const std::string& dim) {
       return "max";
     case Role::Min:
       return "min";
+    case Role::Joint:
+      return "joint";
     case Role::Whole:
       break;
   }

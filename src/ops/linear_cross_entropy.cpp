@@ -1,9 +1,11 @@
 // An output projection and its cross-entropy in one op, so that a kernel can work on some rows at a time and
 // the logits need not exist whole. Training uses linear_cross_entropy_sum: the loss of a step is a weighted
 // sum, so its gradients are known up to one factor as soon as a row's logits are, and nothing is computed
-// twice.
+// twice. Where the classes are split, the shards of a row tell each other its largest logit and its sum once
+// a block of rows, and every output but the table's gradient is a sum over them.
 #include <numeric>
 
+#include "lang/row_part.h"
 #include "ops/build.h"
 #include "ops/loops.h"
 #include "ops/records.h"
@@ -65,105 +67,158 @@ std::vector<Type> infer_linear_sum(const Call& call) {
 }
 
 Role role_linear(const Call& call, int, const std::string& dim) {
+  if (dim == call.attrs.text("dim")) return Role::Joint;
   return call.in[1].shape.has(dim) ? Role::Whole : Role::Map;
 }
 
 // The total and the table's gradient are sums over the rows; the rest keeps them.
-Role role_linear_sum(const Call& call, int, const std::string& dim) {
-  return call.in[1].shape.has(dim) ? Role::Whole : Role::Sum;
+Role role_linear_sum(const Call& call, int input, const std::string& dim) {
+  const Role role = role_linear(call, input, dim);
+  return role == Role::Map ? Role::Sum : role;
+}
+
+Exchange exchange_linear(const Call& call) {
+  const Linear linear(call);
+  const std::int64_t rows = linear.rows.elements();
+  return linear.statistic(call).dtype == DType::F64 ? exchange_of_rows<double>(rows)
+                                                    : exchange_of_rows<float>(rows);
 }
 
 // --- the reference kernels
 // -----------------------------------------------------------------------------------
 
-// One row: its logits, and from them its loss.
+// One row: the shard's logits, and from them its part of the loss.
 template <class T>
 struct Row {
-  Row(const Call& call, const View& x, const View& table)
-      : linear(call),
-        from(x, linear.width),
-        weights(table, linear.width),
-        class_stride(stride_of(table, linear.classes)),
-        width(x.shape.size(linear.width)),
-        logits(static_cast<std::size_t>(table.shape.size(linear.classes))) {}
+  explicit Row(const KernelContext& c)
+      : linear(c.call),
+        from(c.in[0], linear.width),
+        weights(c.in[1], linear.width),
+        class_stride(stride_of(c.in[1], linear.classes)),
+        width(c.in[1].shape.size(linear.width)),
+        first(c.in[1].start[static_cast<std::size_t>(c.in[1].shape.find(linear.classes))]),
+        all_classes(c.call.in[1].shape.size(linear.classes)),
+        leads(c.peers == nullptr || c.peers->index() == 0),
+        logits(static_cast<std::size_t>(c.in[1].shape.size(linear.classes))) {}
 
   void read(std::int64_t at) {
     for (std::size_t v = 0; v < logits.size(); ++v) {
       const std::int64_t row = static_cast<std::int64_t>(v) * class_stride;
       logits[v] = sum_over(width, [&](std::int64_t i) { return from.at(at, i) * weights.at(row, i); });
     }
-    max = lowest_of(DType::F64);
-    for (const double value : logits)
-      if (std::isnan(value) || value > max) max = value;
-    double sum = 0;
-    for (const double value : logits) sum += std::exp(value - max);
-    log_z = std::log(sum) + max;
   }
 
-  bool is_class(std::int64_t target) const {
-    return target >= 0 && target < static_cast<std::int64_t>(logits.size());
+  template <class P>
+  RowPart<P> part() const {
+    RowPart<P> part;
+    for (std::size_t v = 0; v < logits.size(); ++v) {
+      const auto value = static_cast<P>(logits[v]);
+      const bool larger = v == 0 || value > part.max || std::isnan(value);
+      if (!larger || std::isnan(part.max)) continue;
+      part.best = static_cast<std::int32_t>(first + static_cast<std::int64_t>(v));
+      part.max = std::isnan(value) ? value : std::max(value, std::numeric_limits<P>::lowest());
+    }
+    double sum = 0;
+    for (const double value : logits) sum += std::exp(value - static_cast<double>(part.max));
+    part.sum = static_cast<P>(sum);
+    return part;
+  }
+
+  void complete(const WholeRow& whole) {
+    log_z = whole.log_z();
+    best = whole.best;
+  }
+
+  bool is_class(std::int64_t target) const { return target >= 0 && target < all_classes; }
+  bool is_here(std::int64_t target) const {
+    return target >= first && target < first + static_cast<std::int64_t>(logits.size());
   }
   bool live() const { return log_z != -INFINITY; }
-  double off() const { return linear.smoothing / static_cast<double>(logits.size()); }
+  double off() const { return linear.smoothing / static_cast<double>(all_classes); }
 
   double loss(std::int64_t target) const {
     if (!live()) return 0;
-    double result = linear.z_loss * log_z * log_z;
+    double result = leads ? linear.z_loss * log_z * log_z : 0;
     if (!is_class(target)) return result;
-    result += log_z - (1 - linear.smoothing) * logits[static_cast<std::size_t>(target)];
+    if (leads) result += log_z;
+    if (is_here(target)) result -= (1 - linear.smoothing) * logits[static_cast<std::size_t>(target - first)];
     return result - off() * std::accumulate(logits.begin(), logits.end(), 0.0);
   }
 
-  // Of the loss to logit v.
+  // Of the loss to the shard's logit v.
   double slope(std::int64_t target, std::size_t v) const {
     if (!live()) return 0;
     const bool counted = is_class(target);
     const double p = logits[v] == -INFINITY ? 0 : std::exp(logits[v] - log_z);
     double slope = p * (counted + 2 * linear.z_loss * log_z);
-    if (counted) slope -= off() + (static_cast<std::int64_t>(v) == target ? 1 - linear.smoothing : 0);
+    const bool hit = first + static_cast<std::int64_t>(v) == target;
+    if (counted) slope -= off() + (hit ? 1 - linear.smoothing : 0);
     return slope;
-  }
-
-  std::int32_t best() const {
-    std::size_t found = 0;
-    for (std::size_t v = 1; v < logits.size() && !std::isnan(logits[found]); ++v)
-      if (logits[v] > logits[found] || std::isnan(logits[v])) found = v;
-    return static_cast<std::int32_t>(found);
   }
 
   const Linear linear;
   const Line<T> from, weights;
   std::int64_t class_stride, width;
+  std::int64_t first, all_classes;  // of the shard's classes; of all shards'
+  bool leads;                       // adds what belongs to the whole row
   std::vector<double> logits;
-  double max = 0, log_z = 0;
+  double log_z = 0;
+  std::int32_t best = 0;
 };
+
+// Calls f(offsets) for every row, complete; shards of split rows meet once a block.
+template <class T, class F, class... Views>
+void for_each_row(const KernelContext& c, Row<T>& row, F f, const Views&... views) {
+  using Part = RowPart<Stat<T>>;
+  std::vector<std::array<std::int64_t, sizeof...(Views) + 1>> lines;
+  for_each_line(
+      c.in[0].shape, row.linear.width, [&](auto at) { lines.push_back(at); }, c.in[0], views...);
+  const RowBlocks blocks(static_cast<std::int64_t>(lines.size()));
+  std::vector<Part> told(static_cast<std::size_t>(blocks.largest()));
+  auto line = lines.begin();
+  for (std::int64_t block = 0; block < blocks.count; ++block) {
+    const Part* all = nullptr;
+    if (c.peers != nullptr) {
+      for (std::int64_t r = 0; r < blocks.rows_of(block); ++r) {
+        row.read(line[r][0]);
+        told[static_cast<std::size_t>(r)] = row.template part<Stat<T>>();
+      }
+      all = static_cast<const Part*>(c.peers->all_gather(told.data()));
+    }
+    for (std::int64_t r = 0; r < blocks.rows_of(block); ++r, ++line) {
+      row.read((*line)[0]);
+      const auto mine = row.template part<double>();
+      row.complete(all == nullptr ? whole_row(&mine, 1, 0)
+                                  : whole_row(all + r, c.peers->count(), blocks.largest()));
+      f(*line);
+    }
+  }
+}
 
 void kernel_linear(KernelContext& c) {
   with_floating(c.in[0].dtype, [&]<class T>() {
-    Row<T> row(c.call, c.in[0], c.in[1]);
-    for_each_line(
-        c.in[0].shape, row.linear.width,
-        [&](auto at) {
-          row.read(at[0]);
+    Row<T> row(c);
+    for_each_row(
+        c, row,
+        [&](const auto& at) {
           c.out[0].as<Stat<T>>()[at[2]] = static_cast<Stat<T>>(row.loss(c.in[2].as<std::int32_t>()[at[1]]));
-          c.out[1].as<std::int32_t>()[at[3]] = row.best();
+          c.out[1].as<std::int32_t>()[at[3]] = row.is_here(row.best) ? row.best : 0;
         },
-        c.in[0], c.in[2], c.out[0], c.out[1]);
+        c.in[2], c.out[0], c.out[1]);
   });
 }
 
 void kernel_linear_sum(KernelContext& c) {
   with_floating(c.in[0].dtype, [&]<class T>() {
-    Row<T> row(c.call, c.in[0], c.in[1]);
+    Row<T> row(c);
     const Line<T> dx(c.out[2], row.linear.width), dtable(c.out[3], row.linear.width);
     const std::int64_t class_stride = stride_of(c.out[3], row.linear.classes);
     const auto width = static_cast<std::size_t>(row.width), classes = row.logits.size();
     std::vector<double> sums(classes * width, 0.0), mine(width);
     double total = 0;
-    for_each_line(
-        c.in[0].shape, row.linear.width,
-        [&](auto at) {
-          row.read(at[0]);
+    for_each_row(
+        c, row,
+        [&](const auto& at) {
           const std::int64_t target = c.in[2].as<std::int32_t>()[at[1]];
           const double weight = c.in[3].as<Stat<T>>()[at[2]], loss = row.loss(target);
           total += weight * loss;
@@ -179,7 +234,7 @@ void kernel_linear_sum(KernelContext& c) {
           }
           for (std::size_t i = 0; i < width; ++i) dx.set(at[4], static_cast<std::int64_t>(i), mine[i]);
         },
-        c.in[0], c.in[2], c.in[3], c.out[1], c.out[2]);
+        c.in[2], c.in[3], c.out[1], c.out[2]);
     for (std::size_t v = 0; v < classes; ++v)
       for (std::size_t i = 0; i < width; ++i)
         dtable.set(static_cast<std::int64_t>(v) * class_stride, static_cast<std::int64_t>(i),
@@ -290,6 +345,7 @@ constinit const Op kLinearCrossEntropy{
         "Outputs: loss of each row, in f32 (f64 for f64); its best class, as argmax gives it.",
     .infer = infer_linear,
     .role = role_linear,
+    .exchange = exchange_linear,
     .kernel = kernel_linear,
     .expand = expand_linear,
     .flops = flops_linear,
@@ -310,6 +366,7 @@ constinit const Op kLinearCrossEntropySum{
         "gradients of the sum to x and to the table.",
     .infer = infer_linear_sum,
     .role = role_linear_sum,
+    .exchange = exchange_linear,
     .grad = grad_linear_sum,
     .kernel = kernel_linear_sum,
     .expand = expand_linear_sum,

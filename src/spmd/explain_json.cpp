@@ -84,7 +84,7 @@ Json step_json(const Program& program, const Step& step) {
   if (const std::string where = to_string(step.where); !where.empty()) json["source"] = where;
   if (runs_op(step)) json["op"] = step.call.op->name;
   if (step.kind == Step::Kind::Wait) json["start"] = step.start;
-  if (step.kind != Step::Kind::Start) return json;
+  if (!step.communicates()) return json;
   const Collective& c = step.collective;
   Json axes = Json::array();
   for (const int axis : c.axes) axes.push_back(program.mesh.axis_name(axis));

@@ -11,7 +11,7 @@ const char* to_string(Region region) {
 std::vector<ExplainedCollective> explained_collectives(const Program& program) {
   std::vector<ExplainedCollective> result;
   for (const Step& step : program.steps) {
-    if (step.kind != Step::Kind::Start) continue;
+    if (!step.communicates()) continue;
     const Collective& c = step.collective;
     ExplainedCollective explained;
     explained.region = to_string(step.region);

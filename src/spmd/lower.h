@@ -72,6 +72,8 @@ class Lowering {
     std::vector<Placement> inputs;         // what each input must be brought to (without delayed pendings)
     std::vector<std::string> split_whole;  // Whole dimensions that home splits
   };
+  // Without the pass "joint" what needs it is Whole.
+  Role role(const Call& call, std::size_t input, const std::string& dim) const;
   std::vector<int> lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs);
   OpCuts decide_cuts(const Call& call, const std::vector<int>& inputs);
   void refine_in_update(const Call& call, const std::vector<int>& inputs,
@@ -88,6 +90,7 @@ class Lowering {
                              const std::vector<int>& delayed) const;
   std::vector<int> emit_run(const Call& call, const std::vector<int>& inputs,
                             const std::vector<Placement>& outputs);
+  void join_ranks(Step& step) const;
   void count_repeated_work(const Call& call, const std::vector<int>& inputs,
                            const std::vector<Placement>& outputs);
 

@@ -26,6 +26,23 @@ bool refines(const Cut& fine, const Cut& coarse) {
          (coarse.whole() || fine.grain == coarse.grain);
 }
 
+// How the shards' outputs are pending where a dimension with this role is split.
+Reduction reduction_of(Role role) {
+  switch (role) {
+    case Role::Map:
+    case Role::Whole:
+      return Reduction::None;
+    case Role::Sum:
+    case Role::Joint:
+      return Reduction::Sum;
+    case Role::Max:
+      return Reduction::Max;
+    case Role::Min:
+      return Reduction::Min;
+  }
+  TESSERA_ASSERT(false, "unknown role");
+}
+
 std::string where_text(const Call& call, const Location& where) {
   std::string line = to_string(where);
   return line.empty() ? call.name : fmt::format("{}, {}", call.name, line);
@@ -54,6 +71,11 @@ std::string continued_from(const Call& call, const Dim& out) {
     return source;
   }
   return "";
+}
+
+Role Lowering::role(const Call& call, std::size_t input, const std::string& dim) const {
+  const Role role = role_of(call, static_cast<int>(input), dim);
+  return role == Role::Joint && !enabled("joint") ? Role::Whole : role;
 }
 
 std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs) {
@@ -85,19 +107,21 @@ std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::v
 // pending inputs.
 void Lowering::note_sums(const Call& call, const std::vector<int>& inputs, const std::vector<int>& outputs,
                          const OpCuts& cuts) {
-  std::set<std::string> dims;
+  std::set<std::string> flowing;
+  std::map<std::string, std::vector<int>> split;  // dimensions that this op sums over, their axes
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     auto known = summed_.find(inputs[i]);
     if (known != summed_.end() && !value(inputs[i]).placement.complete())
-      dims.insert(known->second.begin(), known->second.end());
-    for (const Dim& dim : call.in[i].shape) {
-      Role role = role_of(call, static_cast<int>(i), dim.name);
-      bool partial = role == Role::Sum || role == Role::Max || role == Role::Min;
-      if (partial && !real_axes(mesh_, cuts.cut.at(dim.name)).empty()) dims.insert(dim.name);
-    }
+      flowing.insert(known->second.begin(), known->second.end());
+    for (const Dim& dim : call.in[i].shape)
+      if (reduction_of(role(call, i, dim.name)) != Reduction::None)
+        split[dim.name] = real_axes(mesh_, cuts.cut.at(dim.name));
   }
   for (int id : outputs) {
-    if (!value(id).placement.complete()) summed_[id] = dims;
+    if (value(id).placement.complete()) continue;
+    std::set<std::string>& dims = summed_[id] = flowing;
+    for (const auto& [dim, axes] : split)
+      if (meets(axes, value(id).placement.pending_axes())) dims.insert(dim);
   }
 }
 
@@ -110,7 +134,7 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
     const Shape& shape = call.in[i].shape;
     for (std::size_t d = 0; d < shape.count(); ++d) {
       const std::string& name = shape[d].name;
-      if (role_of(call, static_cast<int>(i), name) != Role::Whole) {
+      if (role(call, i, name) != Role::Whole) {
         cuts.cut.emplace(name, home_cut(shape[d]));
       } else {
         bool whole =
@@ -132,8 +156,7 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
     const Shape& shape = call.in[i].shape;
     Placement target = replicated(mesh_, shape);
     for (std::size_t d = 0; d < shape.count(); ++d) {
-      if (role_of(call, static_cast<int>(i), shape[d].name) != Role::Whole)
-        target.cuts[d] = cuts.cut.at(shape[d].name);
+      if (role(call, i, shape[d].name) != Role::Whole) target.cuts[d] = cuts.cut.at(shape[d].name);
     }
     cuts.inputs.push_back(std::move(target));
   }
@@ -296,12 +319,8 @@ Placement Lowering::output_placement(const Call& call, int output, const OpCuts&
   }
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     for (const Dim& dim : call.in[i].shape) {
-      Role role = role_of(call, static_cast<int>(i), dim.name);
-      const bool partial = role == Role::Sum || role == Role::Max || role == Role::Min;
-      if (!partial || contains(kept, dim.name)) continue;
-      Reduction reduction = role == Role::Sum   ? Reduction::Sum
-                            : role == Role::Max ? Reduction::Max
-                                                : Reduction::Min;
+      const Reduction reduction = reduction_of(role(call, i, dim.name));
+      if (reduction == Reduction::None || contains(kept, dim.name)) continue;
       for (int axis : real_axes(mesh_, cuts.cut.at(dim.name)))
         placement.pending[static_cast<std::size_t>(axis)] = reduction;
     }
@@ -321,11 +340,40 @@ std::vector<int> Lowering::emit_run(const Call& call, const std::vector<int>& in
     if (call.name != origin_.name) name = fmt::format("{}/{}", origin_.name, name);  // inside an expansion
     step.out.push_back(new_value({.name = name, .type = call.out[o], .placement = outputs[o]}));
   }
+  if (call.op->exchange != nullptr) join_ranks(step);
   std::vector<int> out = step.out;
   for (int id : out) maker_[id] = static_cast<int>(program_.steps.size());
   if (call.op->products != nullptr) count_repeated_work(call, inputs, outputs);
   emit(std::move(step));
   return out;
+}
+
+// Where Joint dimensions are split, their ranks run the step together.
+void Lowering::join_ranks(Step& step) const {
+  std::set<int> axes;
+  Names dims;
+  Call local = step.call;
+  for (std::size_t i = 0; i < step.in.size(); ++i) {
+    const ProgramValue& in = value(step.in[i]);
+    std::vector<Dim> sizes = in.type.shape.dims();
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      const Cut& cut = in.placement.cuts[d];
+      const std::vector<int> real = real_axes(mesh_, cut);
+      sizes[d].size = largest_part(mesh_, cut, sizes[d].size);
+      if (real.empty() || role(step.call, i, sizes[d].name) != Role::Joint) continue;
+      axes.insert(real.begin(), real.end());
+      if (!contains(dims, sizes[d].name)) dims.push_back(sizes[d].name);
+    }
+    local.in[i].shape = Shape(std::move(sizes));
+  }
+  if (axes.empty()) return;
+  const Exchange told = step.call.op->exchange(local);
+  Collective& c = step.collective;
+  c.kind = CollectiveKind::Joint;
+  c.axes.assign(axes.begin(), axes.end());
+  c.dim = fmt::format("{}", fmt::join(dims, ";"));
+  c.bytes = told.times * told.bytes * (mesh_.flat_size(c.axes) - 1);
+  c.reason = fmt::format("parts of '{}' are computed together", c.dim);
 }
 
 void Lowering::count_repeated_work(const Call& call, const std::vector<int>& inputs,

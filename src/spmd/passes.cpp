@@ -12,6 +12,8 @@ const std::vector<Pass>& passes() {
       {"reduce_scatter", "a sum that is needed in parts is reduced in parts"},
       {"split_output",
        "parts of a sum over ranks are made from all their inputs where that is cheaper than reducing"},
+      {"joint",
+       "ranks that hold parts of a row compute it together in one kernel, a block of rows at a time"},
       {"fuse", "component-wise steps, and sums of what they make, share one loop"},
       {"early_update", "a parameter is updated as soon as its gradient is there"},
       {"overlap", "collectives start early and are waited for late, where that hides them"},

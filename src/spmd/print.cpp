@@ -7,7 +7,7 @@ namespace tessera {
 
 const char* to_string(CollectiveKind kind) {
   static const char* const kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "permute",    "exchange",       "contract"};
+                                       "permute",    "exchange",       "contract",   "joint"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -97,8 +97,12 @@ class Printer {
         std::string attrs;
         for (const auto& [name, value] : step.call.attrs)
           attrs += fmt::format("{}{}={}", attrs.empty() ? "" : ", ", name, to_string(value));
-        text_ += fmt::format("{} = {}({}){} : {}{}\n", list(step.out), step.call.op->name, list(step.in),
-                             attrs.empty() ? "" : " {" + attrs + "}", outputs(step), origin(step));
+        text_ += fmt::format(
+            "{} = {}({}){} : {}{}{}\n", list(step.out), step.call.op->name, list(step.in),
+            attrs.empty() ? "" : " {" + attrs + "}", outputs(step),
+            step.is_joint() ? fmt::format(", {} {} bytes", collective(step.collective), step.collective.bytes)
+                            : "",
+            origin(step));
         break;
       }
       case Step::Kind::Fused:

@@ -63,7 +63,7 @@ ProgramStats stats(const Program& program) {
       if (runs_op(step) && step.call.op->products != nullptr)
         result.contraction_flops += product_flops(largest_call(program, step));
     }
-    if (step.kind != Step::Kind::Start) continue;
+    if (!step.communicates()) continue;
     const Collective& c = step.collective;
     std::string axes;
     for (int axis : c.axes) axes += (axes.empty() ? "" : "+") + program.mesh.axis_name(axis);

@@ -80,6 +80,17 @@ std::vector<Tensor> row_parallel(Graph& g) {
   return {square(rename(einsum({x, w}, {batch, plain}), {{"plain", "d_out"}}))};
 }
 
+std::vector<Tensor> projected_loss(Graph& g) {
+  Dim batch{"batch", 4}, length{"length", 3}, d_model{"d_model", 8}, vocab{"vocab", 10};
+  Tensor x = g.input("x", {batch, length, d_model});
+  Tensor table = g.parameter("table", {vocab, d_model}, Initializer::normal(0.1));
+  Tensor target = g.input("target", {batch, length}, DType::I32);
+  Tensor weight = g.input("weight", {batch, length});
+  Tensor loss = linear_cross_entropy_sum(x, table, target, weight, "vocab").sum;
+  Tensors grads = gradients({loss}, {x, table});
+  return {loss, grads[0], grads[1]};
+}
+
 }  // namespace
 
 std::vector<Tensor> build_two_layers(Graph& g, const TwoLayers& s) {
@@ -101,6 +112,7 @@ const std::vector<GoldenCase>& golden_cases() {
       {"attention_heads", "cols:2", "heads:cols", attention_forward},
       {"attention_length", "rows:2", "length:rows", attention_training},
       {"split_vocab_loss", "cols:3", "vocab:cols", vocab_loss},
+      {"split_vocab_projection", "rows:2;cols:3", "batch:rows;vocab:cols", projected_loss},
       {"zero3", "rows:2", "batch:rows;params.*:rows;slots.*:rows", stored_parameters},
       {"zero1", "rows:2", "batch:rows;slots.*:rows", stored_parameters},
       {"rename_all_to_all", "rows:2", "batch:rows;experts:rows", renamed},

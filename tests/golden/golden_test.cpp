@@ -100,14 +100,19 @@ TEST_P(Golden, ResultsDoNotDependOnPasses) {
   }
 }
 
-// Two layers with momentum, and a view between them.
+// Two layers with momentum, a view between them, and classes.
 std::vector<Tensor> trained_layers(Graph& g) {
-  Dim batch{"batch", 6}, d_in{"d_in", 5}, mid{"mid", 7}, d_out{"d_out", 3};
+  Dim batch{"batch", 6}, d_in{"d_in", 5}, mid{"mid", 7}, d_out{"d_out", 3}, classes{"classes", 4};
   const Tensor x = g.input("x", {batch, d_in});
   const Tensors weights{g.parameter("w1", {d_in, mid}, Initializer::normal(0.1)),
                         g.parameter("w2", {{"wide", 7}, d_out}, Initializer::normal(0.1))};
   const Tensor h = rename(einsum({x, weights[0]}, {batch, mid}), {{"mid", "wide"}});
-  const Tensor loss = reduce_sum(square(einsum({exp(tanh(h)), weights[1]}, {batch, d_out})));
+  const Tensor y = einsum({exp(tanh(h)), weights[1]}, {batch, d_out});
+  const Tensor table = g.parameter("table", {classes, d_out}, Initializer::normal(0.1));
+  const Tensor fit = linear_cross_entropy_sum(y, table, g.input("label", {batch}, DType::I32),
+                                              g.input("weight", {batch}), "classes", {})
+                         .sum;
+  const Tensor loss = reduce_sum(square(y)) + fit;
   const Tensors grads = gradients({loss}, weights);
   const Graph::RegionScope update(g, Region::Update);
   std::vector<Tensor> targets{loss};
@@ -128,7 +133,8 @@ std::string compiled(const std::set<std::string>& without) {
   SessionOptions options;
   options.lower.without = without;
   options.link_latency_seconds = 1e-6;
-  Session session(g, Mesh::parse("rows:2"), Layout::parse("batch:rows;slots.*:rows"), options);
+  Session session(g, Mesh::parse("rows:2;cols:2"), Layout::parse("batch:rows;slots.*:rows;classes:cols"),
+                  options);
   const int id = session.compile(targets);
   return program_json(session.program(id), &session.plan(id));
 }
@@ -140,10 +146,9 @@ TEST(Passes, EachThatCanBeLeftOutDoesSomething) {
 
 TEST(Passes, UnknownOnesAreRefused) {
   const std::string known =
-      " (passes that can be left out: delay, reduce_scatter, split_output, fuse, early_update, overlap, "
-      "own_rows, "
-      "in_place, "
-      "views)";
+      " (passes that can be left out: delay, reduce_scatter, split_output, joint, fuse, early_update, "
+      "overlap, "
+      "own_rows, in_place, views)";
   expect_error<UserError>([] { compiled({"early_updates"}); },
                           "there is no pass 'early_updates'; did you mean 'early_update'?" + known);
   expect_error<UserError>([] { compiled({"bucketing"}); }, "there is no pass 'bucketing'" + known);
@@ -173,6 +178,10 @@ TEST(GoldenCounts, AttentionReducesOnce) {
 }
 TEST(GoldenCounts, SplitVocabularyReducesMaximumSumAndLabel) {
   EXPECT_EQ(counts("split_vocab_loss"), (Counts{{"all_reduce", 3}}));
+}
+// The loss over both axes, and each gradient over the axis that its sum is split over.
+TEST(GoldenCounts, SplitProjectionRunsTogetherAndReducesWhatItAddsUp) {
+  EXPECT_EQ(counts("split_vocab_projection"), (Counts{{"all_reduce", 3}, {"joint", 1}}));
 }
 TEST(GoldenCounts, RenameIsOneAllToAll) {
   EXPECT_EQ(counts("rename_all_to_all"), (Counts{{"all_to_all", 1}}));

@@ -12,10 +12,12 @@
 // one backward: self-attention + ffn = 4 a layer, with cross-attention 6 a layer. The gradient of the
 // encoder's output is one sum over the cross-attentions of all layers: sums are added first, so it is one
 // all-reduce, not one a layer. The embedding lookup in a split table is one all-reduce (its gradient none),
-// the projection to a split vocabulary one backward. The split softmax reduces three numbers a token:
-// maximum, sum of exponentials, logit of the label.
+// the projection to a split vocabulary one backward. The split softmax of the paper reduces three numbers a
+// token: maximum, sum of exponentials, logit of the label (without "joint").
 //   encoder: ts * d * w * (1 + 2 L + 2 L + 1)      decoder: tt * d * w * (1 + b L + b L + 1) + 3 tt * w, b =
 //   2 or 3 blocks
+// Computed together, the ranks tell each other three numbers a token (maximum, sum, class of the maximum), so
+// that each receives (c - 1) 3 tt * w, and the loss is one sum over both axes.
 //
 // Data axis: the gradient of each parameter once, at the size of its part on the model axis, and two scalars
 // (loss and weight). Of learned positions only the rows that a sequence has are used, and they are reduced
@@ -91,11 +93,11 @@ std::int64_t model_bytes(const TransformerConfig& c, const ModelShape& shape, co
   std::int64_t blocks = translates(c) ? 3 : 2;
   std::int64_t encoder = translates(c) ? source * c.d_model * (2 + 4 * c.encoder_layers) : 0;
   std::int64_t decoder = target * c.d_model * (2 + 2 * blocks * c.layers);
-  return kWidth * (encoder + decoder + 3 * target);
+  return kWidth * (encoder + decoder);
 }
 
 std::int64_t data_bytes(const Graph& g, const ModelShape& shape, const Part& p) {
-  std::int64_t elements = 2;  // loss and weight
+  std::int64_t elements = 0;
   for (const Variable& v : g.variables()) {
     std::int64_t size = 1;
     for (const Dim& dim : g.node(v.node).outputs[0].shape) {
@@ -142,8 +144,9 @@ class RuleSet : public ::testing::TestWithParam<ModelKind> {
     targets_.insert(targets_.end(), grads.begin(), grads.end());
   }
 
-  ProgramStats lowered(const Rules& rules) {
+  ProgramStats lowered(const Rules& rules, const std::set<std::string>& without = {}) {
     LowerOptions options;
+    options.without = without;
     return stats(lower(graph_, targets_, Mesh::parse(rules.mesh), Layout::parse(rules.layout), options));
   }
 
@@ -163,27 +166,43 @@ class RuleSet : public ::testing::TestWithParam<ModelKind> {
 
 TEST_P(RuleSet, CommunicatesWhatTheFormulaSays) {
   for (const Rules& rules : kRules) {
-    SCOPED_TRACE(fmt::format("mesh {} layout {}", rules.mesh, rules.layout));
-    ProgramStats s = lowered(rules);
-    Part p = part_of(rules);
-    Bytes want;
-    if (*rules.model) want[rules.model] = model_bytes(config_, shape_, p);
-    if (*rules.data) want[rules.data] = data_bytes(graph_, shape_, p);
-    EXPECT_EQ(s.bytes_per_axis, want);
-    s.count.erase("all_reduce");
-    EXPECT_EQ(s.count, Bytes{}) << "sums only: nothing is gathered or moved";
+    for (const bool joint : {true, false}) {
+      SCOPED_TRACE(
+          fmt::format("mesh {} layout {}{}", rules.mesh, rules.layout, joint ? "" : " without joint"));
+      ProgramStats s = lowered(rules, joint ? std::set<std::string>{} : std::set<std::string>{"joint"});
+      const Part p = part_of(rules);
+      const std::int64_t numbers = 3 * p.batch * shape_.target_length;
+      const std::string data = rules.data, model = rules.model;
+      Bytes want;
+      if (!model.empty()) want[model] = model_bytes(config_, shape_, p);
+      if (!data.empty()) want[data] = data_bytes(graph_, shape_, p) + kWidth;  // weight
+      if (!model.empty() && joint) {
+        want[model] += (size_of_axis(rules, model) - 1) * kWidth * numbers;
+        want[data.empty() ? model : data + "+" + model] += kWidth;  // loss
+      } else {
+        if (!model.empty()) want[model] += kWidth * numbers;
+        if (!data.empty()) want[data] += kWidth;
+      }
+      EXPECT_EQ(s.bytes_per_axis, want);
+      EXPECT_EQ(s.count["joint"], joint && !model.empty() ? 1 : 0);
+      s.count.erase("all_reduce");
+      s.count.erase("joint");
+      EXPECT_EQ(s.count, Bytes{}) << "sums only: nothing is gathered or moved";
+    }
   }
 }
 
 // One a parameter over batch (positions: one a sequence), with loss and weight; over the model the blocks and
-// the softmax.
+// the loss, or the softmax.
 TEST_P(RuleSet, CountsOfAllReduces) {
   std::int64_t tables = translates(config_) ? 2 : 1;  // sequences that use the rows of learned positions
   std::int64_t parameters = static_cast<std::int64_t>(graph_.variables().size());
   EXPECT_EQ(lowered({"all:4", "batch:all"}).count["all_reduce"], parameters - 1 + tables + 2);
   std::int64_t encoder = translates(config_) ? 2 + 4 * config_.encoder_layers : 0;
   std::int64_t decoder = 2 + (translates(config_) ? 6 : 4) * config_.layers;
-  EXPECT_EQ(lowered({"all:4", "vocab:all;d_ff:all;heads:all"}).count["all_reduce"], encoder + decoder + 3);
+  const Rules model{"all:4", "vocab:all;d_ff:all;heads:all"};
+  EXPECT_EQ(lowered(model).count["all_reduce"], encoder + decoder + 1);
+  EXPECT_EQ(lowered(model, {"joint"}).count["all_reduce"], encoder + decoder + 3);
 }
 
 TEST_P(RuleSet, NoRankWorksMoreThanItsPart) {

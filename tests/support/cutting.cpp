@@ -6,6 +6,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "support/peers.h"
+
 namespace tessera::testing {
 namespace {
 
@@ -48,7 +50,7 @@ Box part_box(const Shape& shape, const std::string& dim, std::int64_t begin, std
 }
 
 double combined(Role role, double a, double b) {
-  if (role == Role::Sum) return a + b;
+  if (role == Role::Sum || role == Role::Joint) return a + b;
   return role == Role::Max ? std::max(a, b) : std::min(a, b);
 }
 
@@ -65,7 +67,8 @@ struct Part {
 };
 
 Part run_part(const Call& call, const std::vector<Array>& inputs, const CutPlan& plan,
-              const std::vector<std::int64_t>& cuts, std::size_t p, const RandomState& random) {
+              const std::vector<std::int64_t>& cuts, std::size_t p, const RandomState& random,
+              Peers* peers = nullptr) {
   const std::size_t parts = cuts.size() - 1;
   std::vector<Array> local;
   std::vector<View> in, out;
@@ -100,7 +103,7 @@ Part run_part(const Call& call, const std::vector<Array>& inputs, const CutPlan&
   for (std::size_t o = 0; o < call.out.size(); ++o) {
     out.push_back(make_view(part.outputs[o].data.data(), call.out[o], part.boxes[o]));
   }
-  KernelContext context{call, in, out, random.seed, random.step, &random.key};
+  KernelContext context{call, in, out, random.seed, random.step, &random.key, peers};
   run_reference(*call.op, context);
   for (Array& output : part.outputs) output.data.resize(static_cast<std::size_t>(output.type.bytes()));
   return part;
@@ -178,8 +181,16 @@ std::vector<Array> run_in_parts(const Call& call, const std::vector<Array>& inpu
                                 const std::vector<std::int64_t>& cuts, const RandomState& random) {
   std::vector<Array> outputs;
   for (const Type& type : call.out) outputs.emplace_back(type);
-  for (std::size_t p = 0; p + 1 < cuts.size(); ++p) {
-    const Part part = run_part(call, inputs, plan, cuts, p, random);
+  std::vector<Part> parts(cuts.size() - 1);
+  if (plan.combine == Role::Joint) {
+    run_together(static_cast<int>(parts.size()), call.op->exchange(call).bytes, [&](int p, Peers* peers) {
+      const auto at = static_cast<std::size_t>(p);
+      parts[at] = run_part(call, inputs, plan, cuts, at, random, peers);
+    });
+  }
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    if (plan.combine != Role::Joint) parts[p] = run_part(call, inputs, plan, cuts, p, random);
+    const Part& part = parts[p];
     for (std::size_t o = 0; o < outputs.size(); ++o) {
       if (plan.combine == Role::Map || !plan.output_dim[o].empty()) {
         put_part(outputs[o], part.outputs[o], part.boxes[o]);

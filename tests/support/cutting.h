@@ -14,7 +14,7 @@ struct CutPlan {
   std::string dim;
   std::int64_t size = 0;
   std::vector<bool> cut_input;          // per input
-  Role combine = Role::Map;             // of outputs without output_dim: Sum, Max, Min
+  Role combine = Role::Map;             // of outputs without output_dim: Sum, Max, Min, Joint
   std::vector<std::string> output_dim;  // the output dimension that is cut; "" where the output has none
   bool forbidden = false;  // the record wants it whole: buffers have room for what the kernel then touches
 };

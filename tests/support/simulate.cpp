@@ -9,6 +9,7 @@
 #include "spmd/pieces.h"
 #include "spmd/steps.h"
 #include "support/evaluate.h"
+#include "support/peers.h"
 
 namespace tessera::testing {
 namespace {
@@ -44,6 +45,10 @@ class Simulator {
   Simulated run() {
     for (std::size_t v = 0; v < p_.values.size(); ++v) load_outside(v);
     for (const Step& step : p_.steps) {
+      if (step.is_joint()) {
+        run_joint_step(step);
+        continue;
+      }
       for (int r = 0; r < ranks_; ++r) run_step(step, r);
     }
     Simulated result;
@@ -120,11 +125,26 @@ class Simulator {
     }
   }
 
-  void run_op_step(const Step& step, int rank) {
+  // The ranks of each group at the same time.
+  void run_joint_step(const Step& step) {
+    for (int first = 0; first < ranks_; ++first) {
+      std::vector<int> group = p_.mesh.group(step.collective.axes, first);
+      std::sort(group.begin(), group.end());
+      if (group[0] != first) continue;
+      Call local = step.call;
+      for (std::size_t i = 0; i < step.in.size(); ++i) local.in[i].shape = view(first, step.in[i]).shape;
+      run_together(static_cast<int>(group.size()), local.op->exchange(local).bytes,
+                   [&](int member, Peers* peers) {
+                     run_op_step(step, group[static_cast<std::size_t>(member)], peers);
+                   });
+    }
+  }
+
+  void run_op_step(const Step& step, int rank, Peers* peers = nullptr) {
     std::vector<View> in, out;
     for (int id : step.in) in.push_back(view(rank, id));
     for (int id : step.out) out.push_back(view(rank, id));
-    KernelContext context{step.call, in, out, o_.seed, o_.step, &step.key};
+    KernelContext context{step.call, in, out, o_.seed, o_.step, &step.key, peers};
     run_reference(*step.call.op, context);
   }
 

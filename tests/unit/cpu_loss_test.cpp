@@ -2,6 +2,8 @@
 // computes.
 #include <gtest/gtest.h>
 
+#include "lang/reference.h"
+#include "support/peers.h"
 #include "tessera/grad.h"
 #include "tessera/nn.h"
 #include "tessera/session.h"
@@ -39,6 +41,71 @@ TEST(CpuLoss, MatchesTheReferenceInBlocksOfAnySize) {
         expect_matches("linear_cross_entropy_sum", in, attrs, dtype == DType::F32 ? 1e-5 : 0x1p-7, absolute);
         in.pop_back();
         expect_matches("linear_cross_entropy", in, attrs, 1e-5, 1e-4);
+      }
+    }
+  }
+}
+
+// A shard of the classes, by the fast kernel where it takes it, else by the reference.
+std::vector<Array> run_shard(const Call& call, std::vector<Array> in, std::int64_t begin, std::int64_t end,
+                             Peers* peers) {
+  Box box{{begin, 0}, {end - begin, in[1].type.shape[1].size}};
+  const Array table = part_of(in[1], box);
+  std::vector<Array> out;
+  for (const Type& type : call.out) out.emplace_back(type);
+  if (out.size() == 4) out[3] = Array(table.type);
+  std::vector<View> in_views, out_views;
+  for (const Array& x : in) in_views.push_back(view_of(x));
+  for (const Array& x : out) out_views.push_back(view_of(x));
+  in_views[1] = make_view(const_cast<std::byte*>(table.data.data()), call.in[1], box);
+  if (out.size() == 4) out_views[3] = make_view(out[3].data.data(), call.out[3], box);
+  const KernelSite site{call, in_views, out_views, 1};
+  KernelContext context{call, in_views, out_views, 0, 0, nullptr, peers};
+  const CpuKernel* kernel = kernel_for(site);
+  EXPECT_EQ(kernel == nullptr, begin == end);
+  if (kernel == nullptr) {
+    run_reference(*call.op, context);
+    return out;
+  }
+  std::vector<Type> in_types, out_types;
+  for (const View& v : in_views) in_types.push_back({v.shape, v.dtype});
+  for (const View& v : out_views) out_types.push_back({v.shape, v.dtype});
+  AlignedBuffer scratch(static_cast<std::size_t>(kernel->workspace(call, in_types, out_types, 1)));
+  kernel->prepare(site)(context, scratch.data());
+  return out;
+}
+
+// Shards of the classes that meet once a block, unequal ones and one without any, add up to the whole.
+TEST(CpuLoss, ShardsOfTheClassesAddUp) {
+  for (const LossCase& c : kCases) {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      for (const bool training : {true, false}) {
+        const Attrs attrs = {{"dim", std::string("vocab")}, {"label_smoothing", 0.1}, {"z_loss", 0.01}};
+        std::vector<Array> in = inputs_of(c, dtype);
+        if (!training) in.pop_back();
+        const Call call =
+            make_call(training ? "linear_cross_entropy_sum" : "linear_cross_entropy", in, attrs);
+        SCOPED_TRACE(fmt::format("{} {}", to_string(call.in[0]), to_string(call.in[1])));
+        const std::vector<std::int64_t> cuts{0, c.classes / 3, c.classes / 3, c.classes};
+        std::vector<std::vector<Array>> parts(3);
+        run_together(3, call.op->exchange(call).bytes, [&](int s, Peers* peers) {
+          const auto at = static_cast<std::size_t>(s);
+          parts[at] = run_shard(call, in, cuts[at], cuts[at + 1], peers);
+        });
+        const std::vector<Array> want = run_op(call, in);
+        const double loose = dtype == DType::F32 ? 1e-3 : 0x1p-6 * std::max(4.0, std::sqrt(c.rows));
+        for (std::size_t o = 0; o < want.size(); ++o) {
+          Array sum(want[o].type);
+          for (std::size_t s = 0; s < 3; ++s) {
+            if (o == 3) {
+              put_part(sum, parts[s][o], {{cuts[s], 0}, {cuts[s + 1] - cuts[s], c.width}});
+              continue;
+            }
+            for (std::int64_t i = 0; i < sum.elements(); ++i) sum.set(i, sum.get(i) + parts[s][o].get(i));
+          }
+          EXPECT_EQ(difference(sum, want[o], dtype == DType::F32 ? 1e-5 : 0x1p-6, loose), "")
+              << "output " << o;
+        }
       }
     }
   }

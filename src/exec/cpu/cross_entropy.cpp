@@ -124,8 +124,38 @@ void backward(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::i
   }
 }
 
-// Of whole rows of f32 logits, which become their exponentials and then the gradient. One of half the size is
-// written behind what is read.
+// A row of f32 logits becomes its exponentials, less its largest one; their sum.
+template <class D>
+float exponentials(D d, float* x, float max, std::int64_t n) {
+  const auto shift = hn::Set(d, max);
+  return sum_row(d, n, [&](std::int64_t i) HWY_ATTR {
+    const auto e = vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
+    write(d, e, x, i, n);
+    return e;
+  });
+}
+
+// The gradient of row r from its exponentials less `max`; one of half the size is written behind what is
+// read. The whole row's exponentials, less its own largest logit, are `rescale` times these, and sum to
+// whole.sum.
+template <class G>
+void slopes(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t r, const float* x,
+            float at_target, const WholeRow& whole, double rescale) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t n = plan.length;
+  G* dx = static_cast<G*>(rows.gradient) + r * rows.gradient_pitch;
+  const Slope slope(plan, rows.targets[r], static_cast<float>(whole.log_z()), rows.dloss[r]);
+  const double scale = slope.factor == 0 ? 0 : slope.factor / whole.sum;
+  const auto factor = hn::Set(d, static_cast<float>(scale * rescale)), level = hn::Set(d, slope.level);
+  for (std::int64_t i = 0; i < n; i += kLanes)
+    write(d, hn::Sub(hn::Mul(factor, read(d, x, i, n)), level), dx, i, n);
+  const std::int64_t hit = slope.hit < 0 ? -1 : slope.hit - rows.start;
+  if (hit >= 0 && hit < n) {
+    const double e = std::exp(static_cast<double>(at_target) - whole.max);
+    dx[hit] = narrowed<G>(static_cast<float>(scale * e - slope.at_hit));
+  }
+}
+
 template <class G>
 void both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits, std::int64_t begin,
           std::int64_t end) {
@@ -133,27 +163,59 @@ void both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* log
   const std::int64_t n = plan.length;
   for (std::int64_t r = begin; r < end; ++r) {
     float* x = logits + r * n;
-    G* dx = static_cast<G*>(rows.gradient) + r * rows.gradient_pitch;
-    const std::int64_t target = rows.targets[r];
-    const bool counted = is_local(plan, target);
-    const float at_target = counted ? x[target] : 0.0f, smoothed = smoothed_sum(d, plan, x),
+    const bool counted = is_local(plan, rows.targets[r]);
+    const float at_target = counted ? x[rows.targets[r]] : 0.0f, smoothed = smoothed_sum(d, plan, x),
                 max = max_row(d, x, n);
-    const auto shift = hn::Set(d, max);
-    const double sum = sum_row(d, n, [&](std::int64_t i) HWY_ATTR {
-      const auto e = vector_exp(d, hn::Sub(read(d, x, i, n, -INFINITY), shift));
-      write(d, e, x, i, n);
-      return e;
-    });
-    const auto log_z = static_cast<float>(std::log(sum) + max);
-    rows.loss[r] = loss_of(plan, counted, at_target, log_z, smoothed);
-    const Slope slope(plan, target, log_z, rows.dloss[r]);
-    const double scale = slope.factor == 0 ? 0 : slope.factor / sum;
-    const auto factor = hn::Set(d, static_cast<float>(scale)), level = hn::Set(d, slope.level);
-    for (std::int64_t i = 0; i < n; i += kLanes)
-      write(d, hn::Sub(hn::Mul(factor, read(d, x, i, n)), level), dx, i, n);
-    if (slope.hit >= 0) {
-      const double e = std::exp(static_cast<double>(at_target) - max);
-      dx[slope.hit] = narrowed<G>(static_cast<float>(scale * e - slope.at_hit));
+    const WholeRow whole{max, exponentials(d, x, max, n), 0};
+    rows.loss[r] = loss_of(plan, counted, at_target, static_cast<float>(whole.log_z()), smoothed);
+    slopes<G>(plan, rows, r, x, at_target, whole, 1);
+  }
+}
+
+void parts(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits, std::int64_t begin,
+           std::int64_t end) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t n = plan.length;
+  for (std::int64_t r = begin; r < end; ++r) {
+    float* x = logits + r * n;
+    RowPart<float> part;
+    const std::int64_t target = rows.targets[r] - rows.start;
+    rows.at_target[r] = is_local(plan, target) ? x[target] : 0.0f;
+    rows.smoothed[r] = smoothed_sum(d, plan, x);
+    part.max = max_row(d, x, n);
+    if (rows.gradient == nullptr) {
+      const std::int64_t best = first_largest(d, x, part.max, n);
+      part.best = static_cast<std::int32_t>(rows.start + best);
+      if (std::isnan(x[best])) part.max = x[best];
+    }
+    part.sum = exponentials(d, x, part.max, n);
+    rows.part[r] = part;
+  }
+}
+
+// The shard's share of the loss.
+float share_of_loss(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t r,
+                    double log_z) {
+  if (log_z == -INFINITY) return 0;
+  const std::int64_t target = rows.targets[r];
+  double loss = rows.leads ? plan.z_loss * log_z * log_z : 0;
+  if (target < 0 || target >= plan.classes) return static_cast<float>(loss);
+  if (rows.leads) loss += log_z;
+  if (is_local(plan, target - rows.start)) loss -= plan.on * static_cast<double>(rows.at_target[r]);
+  return static_cast<float>(loss - plan.off * static_cast<double>(rows.smoothed[r]));
+}
+
+template <class G>
+void wholes(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, const float* logits,
+            std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    const WholeRow whole = whole_row(rows.all + r, rows.shards, rows.pitch);
+    rows.loss[r] = share_of_loss(plan, rows, r, whole.log_z());
+    if (rows.gradient != nullptr) {
+      const double rescale = std::exp(static_cast<double>(rows.part[r].max) - whole.max);
+      slopes<G>(plan, rows, r, logits + r * plan.length, rows.at_target[r], whole, rescale);
+    } else {
+      rows.best[r] = is_local(plan, whole.best - rows.start) ? whole.best : 0;
     }
   }
 }
@@ -173,6 +235,16 @@ void both_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float
   (plan.gradient == DType::F32 ? both<float> : both<bf16>)(plan, rows, logits, begin, end);
 }
 
+void part_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits, std::int64_t begin,
+               std::int64_t end) {
+  parts(plan, rows, logits, begin, end);
+}
+
+void whole_rows(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits, std::int64_t begin,
+                std::int64_t end) {
+  (plan.gradient == DType::F32 ? wholes<float> : wholes<bf16>)(plan, rows, logits, begin, end);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
 HWY_AFTER_NAMESPACE();
@@ -182,6 +254,8 @@ namespace tessera {
 
 HWY_EXPORT(cross_entropy_rows);
 HWY_EXPORT(both_rows);
+HWY_EXPORT(part_rows);
+HWY_EXPORT(whole_rows);
 
 void cross_entropy_over(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t begin,
                         std::int64_t end) {
@@ -191,6 +265,16 @@ void cross_entropy_over(const CrossEntropyPlan& plan, const CrossEntropyRows& ro
 void cross_entropy_both(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits,
                         std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(both_rows)(plan, rows, logits, begin, end);
+}
+
+void cross_entropy_parts(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits,
+                         std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(part_rows)(plan, rows, logits, begin, end);
+}
+
+void cross_entropy_wholes(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* logits,
+                          std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(whole_rows)(plan, rows, logits, begin, end);
 }
 
 namespace {

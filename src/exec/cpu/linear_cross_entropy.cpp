@@ -1,6 +1,6 @@
 // An output projection with its cross-entropy, a block of rows at a time: only one block's logits exist. In
 // training a block's gradients follow at once, so that its logits are made once; the table's gradient is
-// summed over the blocks in f32.
+// summed over the blocks in f32. Shards of split rows meet once a block.
 #include <algorithm>
 #include <optional>
 
@@ -13,10 +13,6 @@
 namespace tessera {
 namespace {
 
-// Long enough that a product of a block runs at full speed, short enough that its logits are a small part of
-// what a step holds.
-constexpr std::int64_t kRowsAtOnce = 512;
-
 struct Sizes {
   std::int64_t rows = 0, classes = 0, width = 0;
   DType dtype = DType::F32;
@@ -25,7 +21,7 @@ struct Sizes {
       : classes(table.size(call.attrs.text("dim"))), width(x[x.count() - 1].size), dtype(type) {
     rows = width == 0 ? 0 : x.elements() / width;
   }
-  std::int64_t at_once() const { return std::min(rows, kRowsAtOnce); }
+  std::int64_t at_once() const { return RowBlocks(rows).largest(); }
   // Rows of the gradient lie in those of the logits.
   std::int64_t gradient_pitch() const { return classes * 4 / static_cast<std::int64_t>(size_of(dtype)); }
 };
@@ -62,6 +58,9 @@ class Scratch {
     const bool half = s.dtype == DType::BF16;
     logits = take(rows * s.classes * 4);
     log_z = training ? -1 : take(rows * 4);
+    part = take(rows * static_cast<std::int64_t>(sizeof(RowPart<float>)));
+    at_target = take(rows * 4);
+    smoothed = take(rows * 4);
     sums = training && half ? take(s.classes * s.width * 4) : -1;
     std::int64_t most = MatrixProduct::workspace(logits_product(s, rows), threads);
     if (training) {
@@ -71,7 +70,8 @@ class Scratch {
     products = take(most);
   }
 
-  std::int64_t logits = 0, log_z = 0, sums = 0, products = 0, bytes = 0;
+  std::int64_t logits = 0, log_z = 0, part = 0, at_target = 0, smoothed = 0, sums = 0, products = 0,
+               bytes = 0;
 
  private:
   std::int64_t take(std::int64_t size) {
@@ -99,21 +99,14 @@ std::int64_t workspace(const Call& call, const std::vector<Type>& in, const std:
 CrossEntropyPlan row_plan(const KernelSite& site, const Sizes& s) {
   CrossEntropyPlan plan;
   plan.gradient = s.dtype;
-  plan.length = plan.classes = s.classes;
+  plan.length = s.classes;
+  plan.classes = site.call.in[1].shape[0].size;
   const double smoothing = site.call.attrs.number("label_smoothing");
   plan.on = 1 - smoothing;
-  plan.off = smoothing / static_cast<double>(s.classes);
+  plan.off = smoothing / static_cast<double>(plan.classes);
   plan.z_loss = site.call.attrs.number("z_loss");
   return plan;
 }
-
-// Blocks of nearly equal size: the first `longer` have one row more.
-struct Blocks {
-  explicit Blocks(std::int64_t rows)
-      : count((rows + kRowsAtOnce - 1) / kRowsAtOnce), size(rows / count), longer(rows % count) {}
-  std::int64_t rows_of(std::int64_t block) const { return size + (block < longer ? 1 : 0); }
-  std::int64_t count, size, longer;
-};
 
 // The kernel of either op, made ready.
 template <bool kTraining>
@@ -165,29 +158,51 @@ class Projection {
     auto* logits = reinterpret_cast<float*>(scratch + scratch_.logits);
     void* products = scratch + scratch_.products;
     p.logits->run(x, c.in[1].data, logits, products);
-    CrossEntropyRows rows;
-    rows.logits = logits;
-    rows.targets = c.in[2].as<std::int32_t>() + row;
-    rows.loss = c.out[kTraining ? 1 : 0].as<float>() + row;
-    if (kTraining) {
-      rows.dloss = c.in[3].as<float>() + row;
-      rows.gradient = logits;
-      rows.gradient_pitch = s_.gradient_pitch();
-    } else {
-      rows.log_z_out = reinterpret_cast<float*>(scratch + scratch_.log_z);
-      rows.best = c.out[1].as<std::int32_t>() + row;
-    }
+    CrossEntropyRows rows = rows_at(c, scratch, row);
     over_rows(count, threads_, [&](std::int64_t begin, std::int64_t end, int) {
-      if (kTraining) {
+      if (c.peers != nullptr) {
+        cross_entropy_parts(plan_, rows, logits, begin, end);
+      } else if (kTraining) {
         cross_entropy_both(plan_, rows, logits, begin, end);
       } else {
         cross_entropy_over(plan_, rows, begin, end);
       }
     });
+    if (c.peers != nullptr) {
+      rows.all = static_cast<const RowPart<float>*>(c.peers->all_gather(rows.part));
+      over_rows(count, threads_, [&](std::int64_t begin, std::int64_t end, int) {
+        cross_entropy_wholes(plan_, rows, logits, begin, end);
+      });
+    }
     if (!kTraining) return;
     p.x->run(logits, c.in[1].data, static_cast<char*>(c.out[2].data) + row * width, products);
     void* table = s_.dtype == DType::BF16 ? static_cast<void*>(scratch + scratch_.sums) : c.out[3].data;
     (block == 0 ? *p.first_table : *p.table).run(logits, x, table, products);
+  }
+
+  CrossEntropyRows rows_at(const KernelContext& c, char* scratch, std::int64_t row) const {
+    const auto floats = [&](std::int64_t at) { return reinterpret_cast<float*>(scratch + at); };
+    CrossEntropyRows rows;
+    rows.logits = floats(scratch_.logits);
+    rows.targets = c.in[2].as<std::int32_t>() + row;
+    rows.loss = c.out[kTraining ? 1 : 0].as<float>() + row;
+    if (kTraining) {
+      rows.dloss = c.in[3].as<float>() + row;
+      rows.gradient = floats(scratch_.logits);
+      rows.gradient_pitch = s_.gradient_pitch();
+    } else {
+      rows.log_z_out = floats(scratch_.log_z);
+      rows.best = c.out[1].as<std::int32_t>() + row;
+    }
+    rows.start = c.in[1].start[0];
+    if (c.peers == nullptr) return rows;
+    rows.part = reinterpret_cast<RowPart<float>*>(scratch + scratch_.part);
+    rows.at_target = floats(scratch_.at_target);
+    rows.smoothed = floats(scratch_.smoothed);
+    rows.pitch = blocks_.largest();
+    rows.shards = c.peers->count();
+    rows.leads = c.peers->index() == 0;
+    return rows;
   }
 
   void narrow_table(const KernelContext& c, const char* scratch) const {
@@ -200,7 +215,7 @@ class Projection {
   Sizes s_;
   CrossEntropyPlan plan_;
   Scratch scratch_;
-  Blocks blocks_;
+  RowBlocks blocks_;
   int threads_;
   Products products_[2];  // for the shorter blocks, for the longer ones
 };

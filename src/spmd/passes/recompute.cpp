@@ -103,6 +103,7 @@ class Recompute {
   static bool is_local(const Step& step) {
     switch (step.kind) {
       case Step::Kind::Run:
+        return step.region != Region::Update && !step.is_joint();
       case Step::Kind::Fused:
       case Step::Kind::Copy:
       case Step::Kind::Slice:
