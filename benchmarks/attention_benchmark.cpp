@@ -1,5 +1,6 @@
 // Attention, forward and gradient, against its own matrix products alone (exec/bare_products.h), measured in
-// turns. `of_matmul` is the median ratio: what part of the time the products of visible pairs would take.
+// turns, with and without dropout of weights. `of_matmul` is the median ratio: what part of the time the
+// products of visible pairs would take.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@ struct AttentionForm {
   std::int64_t length = 256;
   bool causal = false;
   DType dtype = DType::F32;
+  double dropout = 0;
 };
 
 double seconds_of(KernelCase& work) {
@@ -39,7 +41,7 @@ Attrs attrs_of(const AttentionForm& form) {
           {"distance", std::string("distance")},
           {"causal", form.causal},
           {"scale", 1 / std::sqrt(static_cast<double>(kFeatures))},
-          {"rate", 0.0},
+          {"rate", form.dropout},
           {"noise", Strings{}},
           {"with", with}};
 }
@@ -130,15 +132,18 @@ int main(int argc, char** argv) {
   for (const tessera::DType dtype : {tessera::DType::F32, tessera::DType::BF16}) {
     for (const bool causal : {false, true}) {
       for (std::int64_t length = 256; length <= 8192; length *= 2) {
-        const AttentionForm form{length, causal, dtype};
-        const std::string name = std::string("attention/") + to_string(dtype) +
-                                 (causal ? "/causal/" : "/full/") + std::to_string(length);
-        benchmark::RegisterBenchmark(
-            name.c_str(),
-            [form](benchmark::State& state) { attention(state, form, tessera::usable_cores()); })
-            ->UseManualTime()
-            ->Iterations(5)
-            ->Unit(benchmark::kMillisecond);
+        for (const double dropout : {0.0, 0.1}) {
+          const AttentionForm form{length, causal, dtype, dropout};
+          const std::string name = std::string("attention/") + to_string(dtype) +
+                                   (causal ? "/causal/" : "/full/") + std::to_string(length) +
+                                   (dropout > 0 ? "/dropout" : "");
+          benchmark::RegisterBenchmark(
+              name.c_str(),
+              [form](benchmark::State& state) { attention(state, form, tessera::usable_cores()); })
+              ->UseManualTime()
+              ->Iterations(5)
+              ->Unit(benchmark::kMillisecond);
+        }
       }
     }
   }
