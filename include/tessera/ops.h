@@ -213,7 +213,8 @@ Tensor random_truncated_normal(Graph& graph, const Shape& shape, double mean = 0
                                DType dtype = DType::F32, Where where = Where::current());
 Tensor random_bernoulli(Graph& graph, const Shape& shape, double probability, DType dtype = DType::F32,
                         Where where = Where::current());
-// x * mask / keep; the mask varies over `noise` dimensions only (empty: all dimensions of x).
+// x * mask / keep; the mask varies over `noise` dimensions only (empty: all dimensions of x). The rate is
+// taken as DropoutRate (tessera/random.h) does, in units of 2^-16.
 Tensor dropout(Arg x, double rate, const Strings& noise = {});
 
 // --- data movement

@@ -29,6 +29,26 @@ float random_normal_at(RandomKey key, std::uint64_t index);
 // Standard normal conditioned on |x| <= 2 (inverse of the distribution function).
 float random_truncated_normal_at(RandomKey key, std::uint64_t index);
 
+// The mask of dropout on a tensor: `index` is an element's row-major index within the whole tensor (counted
+// over the dimensions along which the mask varies), wherever a shard begins. An element takes 16 bits,
+// half-word index % 8 of counter index / 8: half-word h is the lower (h even) or the upper (h odd) half of
+// word h / 2.
+std::uint16_t random_half_at(RandomKey key, std::uint64_t index);
+
+// A rate of dropout as masks have it: the nearest multiple of 2^-16, at most 1 - 2^-16. Rates below
+// 2^-17 drop nothing.
+struct DropoutRate {
+  DropoutRate() = default;
+  explicit DropoutRate(double rate);  // REQUIRES 0 <= rate < 1
+
+  bool drops(std::uint16_t half) const { return half < dropped; }
+  // Kept values are multiplied by 1 over the probability that masks keep one, not by 1 / (1 - rate), so that
+  // expected values stay what they were.
+  double factor() const { return 65536.0 / (65536 - dropped); }
+
+  std::uint16_t dropped = 0;  // of the 65,536 half-words: those below it
+};
+
 // A keyed permutation of [0, size): a Feistel network with cycle walking. REQUIRES 0 <= index < size.
 std::uint64_t random_permutation_at(RandomKey key, std::uint64_t index, std::uint64_t size);
 

@@ -35,6 +35,11 @@ inline float uniform_from_word(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
+// Half-word `half` of a counter's words, in the order of tessera/random.h.
+inline std::uint16_t half_of_words(const std::array<std::uint32_t, 4>& words, std::uint64_t half) {
+  return static_cast<std::uint16_t>(words[half / 2] >> half % 2 * 16);
+}
+
 // The finaliser of SplitMix64: a bijection in which every input bit changes every output bit.
 inline std::uint64_t mix64(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -108,6 +108,15 @@ float random_truncated_normal_at(RandomKey key, std::uint64_t index) {
   return truncated_normal_of(philox(key, index)[0]);
 }
 
+std::uint16_t random_half_at(RandomKey key, std::uint64_t index) {
+  return half_of_words(philox(key, index / 8), index % 8);
+}
+
+DropoutRate::DropoutRate(double rate) {
+  TESSERA_ASSERT(rate >= 0 && rate < 1, "the dropout rate {} is not in [0, 1)", rate);
+  dropped = static_cast<std::uint16_t>(std::min(std::round(rate * 65536), 65535.0));
+}
+
 void random_uniform_run(RandomKey key, std::uint64_t first, std::span<float> out) {
   std::array<std::uint32_t, 4> words{};
   for (std::size_t i = 0; i < out.size(); ++i) {

@@ -113,8 +113,9 @@ void normals_of(RandomKey key, std::uint64_t first, float* out) {
   alignas(64) std::uint32_t words[4 * kCounters];
   alignas(64) std::uint64_t zero[kNormalsAtOnce], one[kNormalsAtOnce];
   alignas(64) double radius[kNormalsAtOnce];
+  const PhiloxKeys keys(key.value);
   for (std::size_t at = 0; at < kNormalsAtOnce; at += kCounters) {
-    philox_block(key.value, first + at, words);
+    philox_block(keys, first + at, words);
     for (std::size_t i = 0; i < kCounters; ++i) zero[at + i] = words[4 * i], one[at + i] = words[4 * i + 1];
   }
   for (std::size_t i = 0; i < kNormalsAtOnce; i += kLanes)

@@ -27,8 +27,8 @@ class WeightMask {
  public:
   // `rows`: a view over the queries, as `log_sum`.
   WeightMask(const AttentionCall& a, const KernelContext& c, const View& rows, const View& k)
-      : keep_(static_cast<float>(1 - a.rate)), index_(rows) {
-    if (a.rate == 0) return;
+      : rate_(a.rate), index_(rows) {
+    if (rate_.dropped == 0) return;
     TESSERA_ASSERT(c.key != nullptr, "random op '{}' runs without a key", c.call.name);
     key_ = random_key(c.seed, *c.key, c.step);
     const auto varies = [&](const std::string& name) {
@@ -48,16 +48,16 @@ class WeightMask {
 
   // As if the index of a query's first element were an offset in memory.
   const View& index() const { return index_; }
-  // 0 or 1 / keep.
+  // 0 where the weight is dropped, else what it is scaled by.
   double factor(std::int64_t row, std::int64_t memory) const {
-    if (keep_ == 1) return 1;
+    if (rate_.dropped == 0) return 1;
     const auto at = static_cast<std::uint64_t>(first_ + row + memory * step_);
-    return random_uniform_at(key_, at) < keep_ ? 1.0 / static_cast<double>(keep_) : 0;
+    return rate_.drops(random_half_at(key_, at)) ? 0 : rate_.factor();
   }
 
  private:
   RandomKey key_{};
-  float keep_ = 1;
+  DropoutRate rate_;
   View index_;
   std::int64_t first_ = 0, step_ = 0;
 };

@@ -70,12 +70,11 @@ void draw_uniform(RandomKey key, std::int64_t first, std::int64_t count, float* 
   }
 }
 
-// The same for elements first, first + step, ...; step 0 repeats one.
+// The same for elements first, first + step, ...
 void draw_row(RandomKey key, std::int64_t first, std::int64_t step, std::int64_t count, float* uniform) {
   if (step == 1) return draw_uniform(key, first, count, uniform);
   for (std::int64_t i = 0; i < count; ++i) {
-    const bool repeats = i > 0 && step == 0;
-    uniform[i] = repeats ? uniform[0] : random_uniform_at(key, static_cast<std::uint64_t>(first + i * step));
+    uniform[i] = random_uniform_at(key, static_cast<std::uint64_t>(first + i * step));
   }
 }
 
@@ -227,19 +226,31 @@ std::vector<Type> infer_dropout(const Call& call) {
   return {call.in[0]};
 }
 
+// half[i] = half-word of element first + i * step of the key's mask, as random_half_at.
+void draw_halves(RandomKey key, std::int64_t first, std::int64_t step, std::int64_t count,
+                 std::uint16_t* half) {
+  std::uint64_t counter = static_cast<std::uint64_t>(first) / 8;
+  std::array<std::uint32_t, 4> words = philox4x32(key.value, counter);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<std::uint64_t>(first + i * step);
+    if (index / 8 != counter) words = philox4x32(key.value, counter = index / 8);
+    half[i] = half_of_words(words, index % 8);
+  }
+}
+
 template <class T>
-void drop_row(RandomKey key, float keep, std::int64_t count, const std::array<std::int64_t, 3>& at,
+void drop_row(RandomKey key, DropoutRate rate, std::int64_t count, const std::array<std::int64_t, 3>& at,
               const std::array<std::int64_t, 3>& step, const T* in, T* out) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const Wide factor = Wide{1} / static_cast<Wide>(keep);
-  float uniform[kBlock];
+  const auto factor = static_cast<Wide>(rate.factor());
+  std::uint16_t half[kBlock];
   for (std::int64_t done = 0; done < count; done += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - done), first = at[2] + done * step[2];
-    draw_row(key, first, step[2], n, uniform);
+    const std::int64_t n = std::min(kBlock, count - done);
+    draw_halves(key, at[2] + done * step[2], step[2], n, half);
     for (std::int64_t i = 0; i < n; ++i) {
       const T value = in[at[0] + (done + i) * step[0]];
       out[at[1] + (done + i) * step[1]] =
-          uniform[i] < keep ? T(static_cast<Wide>(value) * factor) : T(Wide{0});
+          rate.drops(half[i]) ? T(Wide{0}) : T(static_cast<Wide>(value) * factor);
     }
   }
 }
@@ -247,7 +258,7 @@ void drop_row(RandomKey key, float keep, std::int64_t count, const std::array<st
 void kernel_dropout(KernelContext& ctx) {
   const View &in = ctx.in[0], &out = ctx.out[0];
   const RandomKey key = key_of(ctx);
-  const float keep = static_cast<float>(1 - ctx.call.attrs.number("rate"));
+  const DropoutRate rate(ctx.call.attrs.number("rate"));
   const Strings& noise = ctx.call.attrs.texts("noise");
   const std::vector<std::int64_t> strides = index_strides(out, [&](const std::string& name) {
     return noise.empty() || std::find(noise.begin(), noise.end(), name) != noise.end();
@@ -258,7 +269,7 @@ void kernel_dropout(KernelContext& ctx) {
   }
   auto run = [&]<class T>() {
     nest.rows({0, 0, first_index(out, strides)}, [&](const auto& at, std::int64_t count, const auto& step) {
-      drop_row<T>(key, keep, count, at, step, in.as<T>(), out.as<T>());
+      drop_row<T>(key, rate, count, at, step, in.as<T>(), out.as<T>());
     });
   };
   if (out.dtype == DType::F32) run.operator()<float>();
@@ -322,9 +333,9 @@ const Op kRandomBernoulli{
 const Op kDropout{
     .name = "dropout",
     .doc =
-        "x / (1 - rate) where a random mask keeps it, else 0. The mask varies over the dimensions `noise` "
-        "only (empty: "
-        "all). The gradient is the same op on dy with the same key.",
+        "x / (1 - rate) where a random mask keeps it, else 0; the rate is taken as the nearest multiple of "
+        "2^-16. The mask varies over the dimensions `noise` only (empty: all). The gradient is the same op "
+        "on dy with the same key.",
     .infer = infer_dropout,
     .linear = linear_everywhere,
     .grad = grad_dropout,

@@ -8,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/philox-inl.h"
@@ -17,6 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
 namespace HWY_NAMESPACE {
+
+static_assert(kHalfColumns == 2 * kVector && kHalfColumns <= kAttentionMaskColumns);
 
 inline bool contains(const AttentionExtremes& x, std::int32_t segment) {
   return x.segment_low <= segment && segment <= x.segment_high;
@@ -28,10 +29,11 @@ class AttentionItem {
   AttentionItem(const AttentionPlan& plan, const AttentionRun& run, std::int64_t item, float* scratch)
       : plan_(plan),
         run_(run),
-        layout_(plan.memory, plan.features, plan.distances, plan.backward, plan.keep < 1),
+        layout_(plan.memory, plan.features, plan.distances, plan.backward, plan.drops()),
         scratch_(scratch),
         width_(layout_.width),
-        mask_first_(run.first) {
+        mask_first_(run.first),
+        mask_keys_(run.key) {
     for (std::size_t d = plan.dims.size(); d-- > 0; item /= plan.dims[d].count) {
       const std::int64_t i = item % plan.dims[d].count;
       for (std::size_t o = 0; o < offset_.size(); ++o) offset_[o] += i * plan.dims[d].step[o];
@@ -188,34 +190,39 @@ class AttentionItem {
     return std::int64_t{memory.position_high} - all_.position_low <= -reach ? 0 : -1;
   }
 
-  // The random words of the pair's weights, in a tile like theirs.
-  std::uint32_t* draw(const BlockPair& pair) const {
-    auto* tile = reinterpret_cast<std::uint32_t*>(part(layout_.words));
-    constexpr int kStep = kSquare<std::uint32_t>;
-    constexpr std::size_t kRoom = kBlock + 4 + 4 * kCounters;
-    alignas(64) std::uint32_t drawn[kStep][kRoom];
-    const std::int64_t first = mask_first_ + pair.first * run_.memory_step;
-    for (int q = 0; q < pair.queries; q += kStep) {
-      const std::uint32_t* rows[kStep];
-      for (int s = 0; s < kStep; ++s) {
-        const std::int64_t query = first_query_ + std::min(q + s, pair.queries - 1);
-        if (s == 0 || run_.query_step != 0)
-          draw_row(first + query * run_.query_step, pair.memory, drawn[s], rows[s]);
-        if (s > 0 && run_.query_step == 0) rows[s] = rows[0];
-      }
-      transpose_rows<kStep>(rows, tile + q, kBlock, pair.memory);
+  // The half-words of the dropout mask for two vectors of queries: of memory position m at(m).
+  struct MaskColumns {
+    const std::uint16_t* halves;
+    int pitch;
+
+    const std::uint16_t* at(int m) const { return halves + m * pitch; }
+  };
+
+  // Draws them for queries [q, q + 2 kVector) of the pair and memory positions `seen`. Columns of queries
+  // that share one mask are drawn for the first queries of a pair; call for these first.
+  MaskColumns draw(const BlockPair& pair, Range seen, int q) const {
+    auto* tile = reinterpret_cast<std::uint16_t*>(part(layout_.mask));
+    constexpr int kPitch = static_cast<int>(kHalfColumns);
+    const MaskColumns columns{tile, run_.memory_step == 0 ? 0 : kPitch};
+    if (run_.query_step == 0) seen = q == 0 ? Range{0, pair.memory} : Range{};
+    if (seen.empty()) return columns;
+    const int from = seen.begin / 8 * 8;  // rows that begin with a counter stay aligned
+    std::uint64_t first[kHalfColumns];
+    for (int i = 0; i < kPitch; ++i) {
+      first[i] = static_cast<std::uint64_t>(mask_first_ + (pair.first + from) * run_.memory_step +
+                                            (first_query_ + q + i) * run_.query_step);
     }
-    return tile;
+    if (run_.memory_step == 0) {
+      philox_half_columns(mask_keys_, first, 1, tile);
+    } else {
+      philox_half_columns(mask_keys_, first, static_cast<std::size_t>(seen.end - from), tile + from * kPitch);
+    }
+    return columns;
   }
 
-  // Lanes whose words keep the weight.
-  auto kept(const std::uint32_t* words) const {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const IntTag di;
-    // u = (word >> 8) / 2^24 is below `keep` exactly when word >> 8 is below this.
-    const auto limit = static_cast<std::int32_t>(std::ceil(static_cast<double>(plan_.keep) * 0x1p24));
-    const auto word = hn::BitCast(di, hn::ShiftRight<8>(hn::Load(WordTag(), words)));
-    return hn::RebindMask(FloatTag(), hn::Lt(word, hn::Set(di, limit)));
+  // Lanes of weights that are kept.
+  auto kept(const std::uint16_t* halves) const {
+    return kept_halves(FloatTag(), halves, plan_.dropout.dropped);
   }
 
   const AttentionPlan& plan_;
@@ -311,19 +318,9 @@ class AttentionItem {
     });
   }
 
-  // Words of the weights of one query; `row` is where they begin.
-  void draw_row(std::int64_t first, int count, std::uint32_t* room, const std::uint32_t*& row) const {
-    if (run_.memory_step == 0) {
-      std::fill_n(room, count, philox4x32(run_.key, static_cast<std::uint64_t>(first) / 4)[first % 4]);
-      row = room;
-    } else {
-      row = room +
-            philox_words(run_.key, static_cast<std::uint64_t>(first), static_cast<std::size_t>(count), room);
-    }
-  }
-
   PerOperand<std::int64_t> offset_{};
   std::int64_t mask_first_;
+  PhiloxKeys mask_keys_;
   AttentionExtremes panel_[kPanels] = {}, all_{};  // of panels and of the whole block of queries
 };
 

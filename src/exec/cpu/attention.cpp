@@ -88,7 +88,7 @@ std::int64_t attention_workspace(const Call& call, const std::vector<Type>& in, 
                      features = q.size(call.attrs.text("feature"));
   const std::int64_t distances = distances_of(call, in);
   const AttentionScratch scratch(k.size(call.attrs.text("memory")), features, distances, kBackward,
-                                 call.attrs.number("rate") > 0);
+                                 DropoutRate(call.attrs.number("rate")).dropped > 0);
   const std::int64_t items =
       q.without(call.attrs.text("query")).without(call.attrs.text("feature")).elements();
   const std::int64_t tables = kBackward ? (items + queries / kAttentionBlock + 1) * distances : 0;
@@ -113,7 +113,7 @@ class PreparedAttention {
     plan_.causal = attrs.flag("causal");
     plan_.backward = backward;
     plan_.scale = static_cast<float>(attrs.number("scale"));
-    plan_.keep = static_cast<float>(1 - attrs.number("rate"));
+    plan_.dropout = DropoutRate(attrs.number("rate"));
     for (const Dim& dim : q.shape) {
       if (dim.name == query || dim.name == feature) continue;
       plan_.dims.push_back({dim.size, {}});
@@ -129,8 +129,7 @@ class PreparedAttention {
       plan_.step[i].feature = step_along(*view, table ? attrs.text("distance") : feature);
       for (std::size_t d = 0; d < names_.size(); ++d) plan_.dims[d].step[i] = step_along(*view, names_[d]);
     }
-    floats_ =
-        AttentionScratch(plan_.memory, plan_.features, plan_.distances, backward, plan_.keep < 1).floats;
+    floats_ = AttentionScratch(plan_.memory, plan_.features, plan_.distances, backward, plan_.drops()).floats;
   }
 
   void forward(const KernelContext& c, void* workspace) const {
@@ -235,7 +234,7 @@ class PreparedAttention {
       if (const View* view = places_.view(operand(i), c.in, c.out))
         run.data[i] = static_cast<char*>(view->data);
     }
-    if (plan_.keep == 1) return run;
+    if (!plan_.drops()) return run;
     TESSERA_ASSERT(c.key != nullptr, "attention '{}' runs without a key", c.call.name);
     run.key = random_key(c.seed, *c.key, c.step).value;
     const auto varies = [&](const std::string& name) {

@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "tessera/op.h"
+#include "tessera/random.h"
 
 namespace tessera {
 
 constexpr int kAttentionBlock = 96;         // a multiple of every target's register tile, both ways
 constexpr int kAttentionWidth = 32;         // features are padded to a multiple of this
+constexpr int kAttentionMaskColumns = 32;   // queries whose dropout masks are drawn at once: at most so many
 constexpr std::size_t kAttentionDims = 12;  // dimensions besides queries, memory and features
 
 enum AttentionOperand : std::uint8_t {
@@ -56,10 +58,12 @@ struct AttentionPlan {
   std::int64_t queries = 0, memory = 0, features = 0, distances = 0;
   std::int64_t items = 1;
   bool causal = false, backward = false;
-  float scale = 1, keep = 1;
+  float scale = 1;
+  DropoutRate dropout;
   PerOperand<Step> step{};
   std::vector<Dim> dims;  // of items, outermost first
 
+  bool drops() const { return dropout.dropped > 0; }
   std::int64_t query_blocks() const { return (queries + kAttentionBlock - 1) / kAttentionBlock; }
   std::int64_t memory_blocks() const { return (memory + kAttentionBlock - 1) / kAttentionBlock; }
 };
@@ -84,6 +88,7 @@ struct AttentionScratch {
   AttentionScratch(std::int64_t memory, std::int64_t features, std::int64_t distances, bool backward,
                    bool dropout) {
     constexpr std::int64_t kSquare = std::int64_t{kAttentionBlock} * kAttentionBlock;
+    constexpr std::int64_t kCounterHalves = 8;  // a mask's rows may begin within a counter
     width = up(features, kAttentionWidth);
     const std::int64_t rows = up(memory, kAttentionBlock), block = kAttentionBlock * width;
     k = take(rows * width);
@@ -92,7 +97,7 @@ struct AttentionScratch {
     q_columns = take(block);
     sums = take(block);
     weights = take(kSquare);
-    if (dropout) words = take(kSquare);
+    if (dropout) mask = take((kAttentionBlock + kCounterHalves) * kAttentionMaskColumns / 2);
     extremes =
         take(rows / kAttentionBlock * static_cast<std::int64_t>(sizeof(AttentionExtremes) / sizeof(float)));
     bias = take(distances);
@@ -106,7 +111,7 @@ struct AttentionScratch {
   }
 
   std::int64_t width = 0;
-  std::int64_t k = 0, v = 0, q = 0, q_columns = 0, sums = 0, weights = 0, words = 0, extremes = 0, bias = 0;
+  std::int64_t k = 0, v = 0, q = 0, q_columns = 0, sums = 0, weights = 0, mask = 0, extremes = 0, bias = 0;
   std::int64_t dk = 0, dv = 0, dy = 0, dy_columns = 0, dlogits = 0, dbias = 0;
   std::int64_t floats = 0;
 

@@ -65,10 +65,11 @@ class BackwardItem : public AttentionItem<T> {
     }
   }
 
-  // dy of the block as rows and columns, and per query log_sum and what is subtracted from the gradients of
-  // its weights: the sum of y dy, less the gradient of log_sum.
+  // dy of the block as rows and columns, times the scale of kept weights, and per query log_sum and what is
+  // subtracted from the gradients of its weights: the sum of y dy, less the gradient of log_sum.
   void load_gradients() {
-    this->load_query_rows(kDy, 1, this->layout_.dy, this->layout_.dy_columns);
+    const auto scale = static_cast<float>(this->plan_.dropout.factor());
+    this->load_query_rows(kDy, scale, this->layout_.dy, this->layout_.dy_columns);
     for (int q = 0; q < kBlock; ++q) {
       if (q >= this->queries_) {  // such a column has no weights
         level_[q] = 0, log_sum_[q] = std::numeric_limits<float>::infinity();
@@ -76,14 +77,14 @@ class BackwardItem : public AttentionItem<T> {
       }
       const std::int64_t query = this->first_query_ + q;
       log_sum_[q] = this->template at<float>(kLogSum)[query * this->step(kLogSum).row];
-      level_[q] = output_product(this->at(kY) + query * this->step(kY).row, q);
+      level_[q] = output_product(this->at(kY) + query * this->step(kY).row, q) / scale;
       if (this->has(kDlogSum)) {
         level_[q] -= this->template at<float>(kDlogSum)[query * this->step(kDlogSum).row];
       }
     }
   }
 
-  // The sum of y dy of query q.
+  // The sum of y dy of query q, with dy as it was loaded.
   float output_product(const T* y, int q) const {
     const FloatTag d;
     const std::int64_t features = this->plan_.features;
@@ -106,13 +107,12 @@ class BackwardItem : public AttentionItem<T> {
     float *weights = this->part(this->layout_.weights), *dlogits = this->part(this->layout_.dlogits);
     this->logits(pair, weights);
     this->products(pair, this->layout_.v, this->part(this->layout_.dy_columns), dlogits);
-    const std::uint32_t* words = this->plan_.keep < 1 ? this->draw(pair) : nullptr;
     for (int q = 0; q < pair.panels * kPanel; q += 2 * kVector) {
       const Range seen = pair.seen[q / kPanel];
-      if (words == nullptr) {
-        combine<false>(seen, q, weights + q, dlogits + q, nullptr);
+      if (this->plan_.drops()) {
+        combine<true>(seen, q, weights + q, dlogits + q, this->draw(pair, seen, q));
       } else {
-        combine<true>(seen, q, weights + q, dlogits + q, words + q);
+        combine<false>(seen, q, weights + q, dlogits + q, {});
       }
     }
     this->clear_unseen(pair, weights);
@@ -125,20 +125,21 @@ class BackwardItem : public AttentionItem<T> {
     if (table != nullptr) add_bias_gradient(pair, dlogits, table);
   }
 
-  // Two vectors of queries: logits become (dropped) weights, the other tile the gradients of the logits.
+  // Two vectors of queries: logits become (dropped) weights, the other tile the gradients of the logits. The
+  // scale of what is kept is in dy already.
   template <bool kDrop>
-  void combine(Range seen, int q, float* weights, float* dlogits, const std::uint32_t* words) const {
+  void combine(Range seen, int q, float* weights, float* dlogits,
+               typename AttentionItem<T>::MaskColumns mask) const {
     const FloatTag d;
-    const auto scale = hn::Set(d, 1 / this->plan_.keep);
     for (int v = 0; v < 2; ++v, q += kVector, weights += kVector, dlogits += kVector) {
       const auto log_sum = hn::Load(d, log_sum_ + q), level = hn::Load(d, level_ + q);
       for (int m = seen.begin; m < seen.end; ++m) {
         const auto weight = vector_exp(d, hn::Sub(hn::Load(d, weights + m * kBlock), log_sum));
         auto dropped = weight, gradient = hn::Load(d, dlogits + m * kBlock);
         if constexpr (kDrop) {
-          const auto factor = hn::IfThenElseZero(this->kept(words + v * kVector + m * kBlock), scale);
-          dropped = hn::Mul(weight, factor);
-          gradient = hn::Mul(gradient, factor);
+          const auto kept = this->kept(mask.at(m) + v * kVector);
+          dropped = hn::IfThenElseZero(kept, weight);
+          gradient = hn::IfThenElseZero(kept, gradient);
         }
         hn::Store(dropped, d, weights + m * kBlock);
         hn::Store(hn::Mul(weight, hn::Sub(gradient, level)), d, dlogits + m * kBlock);

@@ -29,7 +29,6 @@ static_assert(kAttentionWidth % kTileColumns<float> == 0);
 
 using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
 using IntTag = hwy::HWY_NAMESPACE::Rebind<std::int32_t, FloatTag>;
-using WordTag = hwy::HWY_NAMESPACE::Rebind<std::uint32_t, FloatTag>;
 
 // A register tile of c = a b, or added to it; of a, rows (kStraight) or columns lie `a_pitch` apart.
 template <bool kStraight>

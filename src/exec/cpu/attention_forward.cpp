@@ -51,20 +51,19 @@ class ForwardItem : public AttentionItem<T> {
 
   // Logits become exp(logit - maximum so far), dropped weights zeros; factor_ is by what older sums shrink.
   void soften(const BlockPair& pair, float* tile) {
-    const std::uint32_t* words = this->plan_.keep < 1 ? this->draw(pair) : nullptr;
     for (int q = 0; q < pair.panels * kPanel; q += 2 * kVector) {
       const Range seen = pair.seen[q / kPanel];
-      if (words == nullptr) {
-        soften_columns<false>(seen, q, tile + q, nullptr);
+      if (this->plan_.drops()) {
+        soften_columns<true>(seen, q, tile + q, this->draw(pair, seen, q));
       } else {
-        soften_columns<true>(seen, q, tile + q, words + q);
+        soften_columns<false>(seen, q, tile + q, {});
       }
     }
   }
 
   // Two vectors of queries.
   template <bool kDrop>
-  void soften_columns(Range seen, int q, float* tile, const std::uint32_t* words) {
+  void soften_columns(Range seen, int q, float* tile, typename AttentionItem<T>::MaskColumns mask) {
     const FloatTag d;
     const auto old0 = hn::Load(d, max_ + q), old1 = hn::Load(d, max_ + q + kVector);
     auto max0 = old0, max1 = old1;
@@ -82,8 +81,8 @@ class ForwardItem : public AttentionItem<T> {
       sum0 = hn::Add(sum0, x0);
       sum1 = hn::Add(sum1, x1);
       if constexpr (kDrop) {
-        x0 = hn::IfThenElseZero(this->kept(words + m * kBlock), x0);
-        x1 = hn::IfThenElseZero(this->kept(words + m * kBlock + kVector), x1);
+        x0 = hn::IfThenElseZero(this->kept(mask.at(m)), x0);
+        x1 = hn::IfThenElseZero(this->kept(mask.at(m) + kVector), x1);
       }
       hn::Store(x0, d, row);
       hn::Store(x1, d, row + kVector);
@@ -108,10 +107,11 @@ class ForwardItem : public AttentionItem<T> {
   }
 
   void finish(float* sums) const {
+    const auto scale = static_cast<float>(this->plan_.dropout.factor());
     for (int q = 0; q < this->queries_; ++q) {
       const std::int64_t query = this->first_query_ + q;
       const bool none = sum_[q] == 0;
-      store_row(sums + q * this->width_, none ? 0 : 1 / (sum_[q] * this->plan_.keep), this->plan_.features,
+      store_row(sums + q * this->width_, none ? 0 : scale / sum_[q], this->plan_.features,
                 this->step(kY).feature, this->at(kY) + query * this->step(kY).row);
       this->template at<float>(kLogSum)[query * this->step(kLogSum).row] =
           none ? 0 : std::log(sum_[q]) + max_[q];

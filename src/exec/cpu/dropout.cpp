@@ -1,7 +1,6 @@
-// Dropout: the same bits as the record's kernel, with the random words drawn in vector registers.
+// Dropout: the same bits as the record's kernel, with the random numbers drawn in vector registers.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/check.h"
 #include "base/simd.h"
@@ -24,63 +23,57 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// out[i] = x[i] * factor where the i-th word is below the threshold, else 0.
+// out[i] = x[i] * factor where the i-th half-word keeps it, else 0.
 template <class T>
-void drop_run(const T* x, T* out, const std::uint32_t* words, std::uint32_t threshold, float factor,
+void drop_run(const T* x, T* out, const std::uint16_t* halves, DropoutRate rate, float factor,
               std::int64_t n) {
   const hn::ScalableTag<float> d;
-  const hn::Rebind<std::int32_t, decltype(d)> di;
-  const hn::Rebind<std::uint32_t, decltype(d)> du;
   constexpr auto kLanes = static_cast<std::int64_t>(HWY_LANES(float));
   const auto scale = hn::Set(d, factor);
-  const auto limit = hn::Set(di, static_cast<std::int32_t>(threshold));
   for (std::int64_t i = 0; i < n;
-       i += kLanes) {  // the words have room for a whole vector behind the last one
-    const auto word = hn::BitCast(di, hn::ShiftRight<8>(hn::LoadU(du, words + i)));
-    const auto kept = hn::RebindMask(d, hn::Lt(word, limit));
+       i += kLanes) {  // there is room for a whole vector behind the last half-word
+    const auto kept = kept_halves(d, halves + i, rate.dropped);
     write(d, hn::IfThenElseZero(kept, hn::Mul(read(d, x, i, n), scale)), out, i, n);
   }
 }
 
-void drop_run(const double* x, double* out, const std::uint32_t* words, std::uint32_t threshold,
-              double factor, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = words[i] >> 8 < threshold ? x[i] * factor : 0.0;
+void drop_run(const double* x, double* out, const std::uint16_t* halves, DropoutRate rate, double factor,
+              std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = rate.drops(halves[i]) ? 0.0 : x[i] * factor;
 }
 
 template <class T>
-void drop_row(std::uint64_t key, float keep, std::int64_t first, std::int64_t step, const void* in, void* out,
-              std::int64_t at, std::int64_t n) {
+void drop_row(std::uint64_t key, DropoutRate rate, std::int64_t first, std::int64_t step, const void* in,
+              void* out, std::int64_t at, std::int64_t n) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const Wide factor = Wide{1} / static_cast<Wide>(keep);
-  // u = (word >> 8) / 2^24 is below `keep` exactly when word >> 8 is below this.
-  const auto threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(keep) * 0x1p24));
+  const auto factor = static_cast<Wide>(rate.factor());
+  const PhiloxKeys keys(key);
   const T* x = static_cast<const T*>(in) + at;
   T* y = static_cast<T*>(out) + at;
-  alignas(64) std::uint32_t words[kWordRoom];
+  alignas(64) std::uint16_t halves[kHalfRoom];
   std::size_t skip = 0;
-  if (step == 0)
-    std::fill_n(words, kWordRoom, philox4x32(key, static_cast<std::uint64_t>(first) / 4)[first % 4]);
-  for (std::int64_t done = 0; done < n; done += kWordRun) {
-    const std::int64_t count = std::min<std::int64_t>(kWordRun, n - done);
+  if (step == 0) std::fill_n(halves, kHalfRoom, random_half_at({key}, static_cast<std::uint64_t>(first)));
+  for (std::int64_t done = 0; done < n; done += kHalfRun) {
+    const std::int64_t count = std::min<std::int64_t>(kHalfRun, n - done);
     if (step == 1) {
-      skip =
-          philox_words(key, static_cast<std::uint64_t>(first + done), static_cast<std::size_t>(count), words);
+      skip = philox_halves(keys, static_cast<std::uint64_t>(first + done), static_cast<std::size_t>(count),
+                           halves);
     }
-    drop_run(x + done, y + done, words + skip, threshold, factor, count);
+    drop_run(x + done, y + done, halves + skip, rate, factor, count);
   }
 }
 
 }  // namespace
 
-void dropout_row(DType dtype, std::uint64_t key, float keep, std::int64_t first, std::int64_t step,
+void dropout_row(DType dtype, std::uint64_t key, DropoutRate rate, std::int64_t first, std::int64_t step,
                  const void* in, void* out, std::int64_t at, std::int64_t n) {
   switch (dtype) {
     case DType::F32:
-      return drop_row<float>(key, keep, first, step, in, out, at, n);
+      return drop_row<float>(key, rate, first, step, in, out, at, n);
     case DType::BF16:
-      return drop_row<bf16>(key, keep, first, step, in, out, at, n);
+      return drop_row<bf16>(key, rate, first, step, in, out, at, n);
     default:
-      return drop_row<double>(key, keep, first, step, in, out, at, n);
+      return drop_row<double>(key, rate, first, step, in, out, at, n);
   }
 }
 
@@ -143,9 +136,9 @@ bool supports(const KernelSite& site) {
 }
 
 PreparedKernel prepare(const KernelSite& site) {
-  const auto keep = static_cast<float>(1 - site.call.attrs.number("rate"));
+  const DropoutRate rate(site.call.attrs.number("rate"));
   return
-      [keep, noise = site.call.attrs.texts("noise"), threads = site.threads](const KernelContext& c, void*) {
+      [rate, noise = site.call.attrs.texts("noise"), threads = site.threads](const KernelContext& c, void*) {
         TESSERA_ASSERT(c.key != nullptr, "dropout '{}' runs without a key", c.call.name);
         const View& x = c.in[0];
         const std::uint64_t key = random_key(c.seed, *c.key, c.step).value;
@@ -162,7 +155,7 @@ PreparedKernel prepare(const KernelSite& site) {
             for (std::size_t l = last; l-- > 0; rest /= loops.count[l])
               index += rest % loops.count[l] * loops.step[l];
             HWY_DYNAMIC_DISPATCH(dropout_row)
-            (x.dtype, key, keep, index + from * loops.step[last], loops.step[last], x.data, c.out[0].data,
+            (x.dtype, key, rate, index + from * loops.step[last], loops.step[last], x.data, c.out[0].data,
              row * length + from, std::min(kRun, length - from));
           }
         });
