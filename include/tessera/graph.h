@@ -93,8 +93,8 @@ struct Initializer {
 
 // Parameter: trained. Slot: optimizer state of a parameter, placed like it. State: anything else (caches,
 // counters). Accumulator: a sum over micro-batches; it lives where its first assignment left the value,
-// pending sums included.
-enum class VariableKind : std::uint8_t { Parameter, Slot, State, Accumulator };
+// pending sums included. Copy: a parameter in the type it is computed in; programs keep it, no graph has one.
+enum class VariableKind : std::uint8_t { Parameter, Slot, State, Accumulator, Copy };
 
 struct Variable {
   std::string name;

@@ -25,6 +25,7 @@ struct ProgramValue {
   int view_of = -1;           // the same bytes as this earlier value (rename, reshape without data movement)
   std::string variable = {};  // Kind::Variable: its name in the Store; Kind::Feed: the input's name
   VariableKind variable_kind = VariableKind::Parameter;  // Kind::Variable
+  std::string copy_of = {};   // Kind::Variable: the parameter that it is a working copy of
   bool from_storage = false;  // a variable gathered for use: kept for one region only
   bool own_rows = false;      // views a variable: this rank's rows in the buffer that replicas share
 };
@@ -141,7 +142,9 @@ struct LowerOptions {
   std::set<std::string>
       without;  // passes to leave out, by name ("in_place" and "own_rows" are the Session's)
   std::map<std::string, Placement>
-      accumulators;      // where accumulators already live; lower() adds those it decides
+      accumulators;  // where accumulators already live; lower() adds those it decides
+  std::map<std::string, Call>
+      copies;            // casts of parameters that working copies are kept of, by name; lower() adds its own
   bool pin_all = false;  // keep every value separate and alive (inspection, NaN naming)
   // The machine, for "overlap" and the budget; null: one whose collectives hide behind nothing.
   const Target* target = nullptr;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "exec/session_impl.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -49,6 +50,12 @@ void note_contents(CompiledProgram& compiled) {
   for (std::size_t v = 0; v < compiled.program.values.size(); ++v)
     if (compiled.program.values[v].kind == ProgramValue::Kind::Feed)
       compiled.feeds.push_back(static_cast<int>(v));
+  for (const ProgramValue& v : compiled.program.values)
+    if (v.variable_kind == VariableKind::Copy && v.view_of < 0) compiled.copies.push_back(v.variable);
+  for (const Step& step : compiled.program.steps)
+    if (step.kind == Step::Kind::Assign)
+      compiled.assigned.push_back(
+          compiled.program.values[static_cast<std::size_t>(base_of(compiled.program, step.out[0]))].variable);
   for (const Node& node : compiled.graph->nodes())
     if (node.op == &kInputOp) compiled.inputs.push_back(node.attrs.text("name"));
 }
@@ -80,6 +87,7 @@ int Session::Impl::compile(const Graph& g, const std::vector<Tensor>& targets, b
   lower_options.target = &machine;
   compiled->program = lower(g, targets, core->mesh, &g == &graph ? layout : relaxed(layout), lower_options);
   options.lower.accumulators = lower_options.accumulators;
+  options.lower.copies = lower_options.copies;
   compiled->classes = step_classes(compiled->program);
   note_contents(*compiled);
   compiled->plan = plan_memory(compiled->program, machine);
@@ -105,6 +113,12 @@ std::vector<StoredVariable> Session::Impl::new_variables(const CompiledProgram& 
     if (v.kind != ProgramValue::Kind::Variable || !seen.insert(v.variable).second) continue;
     auto known = core->store.impl().variables.find(v.variable);
     if (known == core->store.impl().variables.end()) {
+      if (v.variable_kind == VariableKind::Copy) {
+        added.push_back(
+            lay_out(core->mesh, {v.variable, VariableKind::Copy, v.copy_of, {}, -1}, v.type, v.placement));
+        added.back().version = -1;
+        continue;
+      }
       const Variable* variable = compiled.graph->find_variable(v.variable);
       TESSERA_ASSERT(variable != nullptr, "the program uses the variable '{}', which its graph does not have",
                      v.variable);

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "exec/cpu/narrow.h"
 #include "exec/session_impl.h"
 #include "lang/reference.h"
 
@@ -139,6 +140,7 @@ Results Session::Impl::run(int id, std::shared_ptr<RunState> state, const RunOpt
     throw SystemError("session: an earlier run failed; make a new session (variables can still be read)",
                       ExitCode::PeerLost);
   check_windows(compiled.program, run);
+  refresh_copies(compiled);
   state->seed = options.seed;
   state->step = run.step;
   state->windows = run.windows;
@@ -171,10 +173,47 @@ Results Session::Impl::run(int id, std::shared_ptr<RunState> state, const RunOpt
     if (state->assigned.load()) core->store.impl().torn = true;
     std::rethrow_exception(core->world.cause());
   }
+  if (state->assign) note_assigned(compiled);
   add_stats(id, begin, now());
   Results results;
   results.impl_ = state->results;
   return results;
+}
+
+// Makes working copies again whose parameter has changed otherwise than by a program that writes both: before
+// the first run, after a checkpoint was read.
+void Session::Impl::refresh_copies(const CompiledProgram& compiled) {
+  struct Stale {
+    StoredVariable *copy, *parameter;
+  };
+  std::vector<Stale> stale;
+  for (const std::string& name : compiled.copies) {
+    StoredVariable& copy = core->store.impl().get(name);
+    StoredVariable& parameter = core->store.impl().get(copy.variable.slot_of);
+    if (copy.version != parameter.version) stale.push_back({&copy, &parameter});
+  }
+  if (stale.empty()) return;
+  pool.run_all([&stale](int rank) {
+    for (const auto& [copy, parameter] : stale) {
+      StoredShard &to = copy->shard(rank), &from = parameter->shard(rank);
+      const auto members = static_cast<std::int64_t>(to.ranks.size());
+      const std::int64_t at = std::find(to.ranks.begin(), to.ranks.end(), rank) - to.ranks.begin();
+      const std::int64_t begin = to.box.elements() * at / members,
+                         end = to.box.elements() * (at + 1) / members;
+      narrow_sums(reinterpret_cast<const float*>(from.data.data()) + begin,
+                  reinterpret_cast<bf16*>(to.data.data()) + begin, end - begin);
+    }
+  });
+  for (const auto& [copy, parameter] : stale) copy->version = parameter->version;
+}
+
+void Session::Impl::note_assigned(const CompiledProgram& compiled) {
+  Store::Impl& store = core->store.impl();
+  for (const std::string& name : compiled.assigned) ++store.get(name).version;
+  for (const std::string& name : compiled.assigned) {
+    StoredVariable& copy = store.get(name);
+    if (copy.variable.kind == VariableKind::Copy) copy.version = store.get(copy.variable.slot_of).version;
+  }
 }
 
 void Session::Impl::add_stats(int id, double begin, double end) {

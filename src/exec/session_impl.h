@@ -22,9 +22,11 @@ struct CompiledProgram {
   Program program;
   MemoryPlan plan;
   std::vector<std::unique_ptr<RankProgram>> ranks;
-  std::vector<StepClass> classes;   // of the steps
-  std::vector<int> feeds;           // values
-  std::vector<std::string> inputs;  // of the graph, also those that the program does not need
+  std::vector<StepClass> classes;     // of the steps
+  std::vector<int> feeds;             // values
+  std::vector<std::string> inputs;    // of the graph, also those that the program does not need
+  std::vector<std::string> copies;    // working copies that it uses
+  std::vector<std::string> assigned;  // variables
   std::int64_t collectives = 0, collective_bytes = 0;
 };
 
@@ -70,6 +72,8 @@ struct Session::Impl {
   void initialise_all(std::vector<StoredVariable> added);
   void grow_arenas(std::int64_t bytes);
   void prepare(CompiledProgram& compiled);
+  void refresh_copies(const CompiledProgram& compiled);
+  void note_assigned(const CompiledProgram& compiled);
   void check_windows(const Program& program, const RunOptions& options) const;
   std::shared_ptr<Results::Impl> make_results(const Program& program) const;
   void add_stats(int id, double begin, double end);

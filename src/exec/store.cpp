@@ -113,7 +113,8 @@ Store::~Store() = default;
 
 std::vector<std::string> Store::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, stored] : impl_->variables) names.push_back(name);
+  for (const auto& [name, stored] : impl_->variables)
+    if (stored.variable.kind != VariableKind::Copy) names.push_back(name);
   return names;
 }
 
@@ -151,6 +152,7 @@ void Store::write(const std::string& name, const Array& value) {
 void Store::write(const std::string& name, const Box& box, const void* data) {
   StoredVariable& v = impl_->get(name);
   check_box(v, box);
+  ++v.version;
   const std::size_t element = size_of(v.type.dtype);
   for (StoredShard& shard : v.shards) {
     const Box part = intersect(shard.box, box);

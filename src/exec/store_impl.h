@@ -26,6 +26,7 @@ struct StoredVariable {
   Placement placement;
   std::vector<StoredShard> shards;
   std::vector<int> shard_of_rank;
+  std::int64_t version = 0;  // of its values; a copy's: of the parameter's values that it was made from
 
   std::size_t bytes(const StoredShard& s) const {
     return static_cast<std::size_t>(s.box.elements()) * size_of(type.dtype);

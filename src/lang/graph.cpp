@@ -228,6 +228,8 @@ Tensor Graph::parameter(const std::string& name, const Shape& shape, Initializer
 
 Tensor Graph::variable(VariableKind kind, const std::string& name, const Type& type, Initializer init,
                        const std::string& slot_of, std::source_location where) {
+  TESSERA_CHECK(kind != VariableKind::Copy, "variable '{}': working copies are made by programs ({})", name,
+                to_string(Location(where)));
   return add(kVariableOp, {}, variable_attrs(kind, join(path_, name), type, init, slot_of), where, name)[0];
 }
 

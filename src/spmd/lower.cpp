@@ -24,6 +24,7 @@ Program Lowering::run(const Graph& graph, const std::vector<Tensor>& targets) {
   scope.graph = &graph;
   std::vector<int> order = lowering_order(graph, targets, enabled("early_update"));
   count_uses(scope, order, targets);
+  find_gradients(scope, order);
   for (int id : order) {
     lower_node(scope, id);
     emit_ready_assigns(false);
@@ -78,7 +79,7 @@ void Lowering::lower_node(Scope& scope, int id) {
   const Node& node = scope.graph->node(id);
   if (!scope.expansion) {
     origin_ = {node.name,      node.key.empty() ? node.name : node.key,
-               node.where,     node.region,
+               node.where,     scope.storage_of.count(&node) != 0 ? Region::Update : node.region,
                node.recompute, node.op->step_class};
   }
   if (node.op == &kInputOp) {
@@ -190,16 +191,19 @@ void Lowering::lower_assign(Scope& scope, int id) {
   if (options_.shared_variables && !same_placement(mesh_, in.shape(), now, wanted) &&
       are_own_rows(in.shape(), now, wanted)) {
     assigns_.push_back({source, reshard(it->second, now, ""), origin_});
-    return;
+    return assign_copy(name, source);
   }
   int stored = reshard(source, wanted, fmt::format("variable '{}' is stored so", name));
   assigns_.push_back({stored, it->second, origin_});
+  assign_copy(name, stored);
 }
 
 void Lowering::emit_ready_assigns(bool all) {
   std::vector<PendingAssign> waiting;
   for (PendingAssign& assign : assigns_) {
-    if (!all && open_reads_[base_of(assign.variable)] > 0) {
+    const bool open =
+        open_reads_[base_of(assign.variable)] > 0 || (assign.master >= 0 && open_reads_[assign.master] > 0);
+    if (!all && open) {
       waiting.push_back(std::move(assign));
       continue;
     }

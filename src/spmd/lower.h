@@ -1,6 +1,7 @@
 // The state of one lowering: graph -> Program. lower.cpp walks the graph, lower_op.cpp lowers one op,
 // lower_moves.cpp the data movement ops, reshard.cpp brings a value to another placement, lower_parts.cpp
-// makes parts of sums anew.
+// makes parts of sums anew, lower_update.cpp says where updates are computed, lower_copies.cpp keeps casts of
+// parameters.
 //
 // Rules (DESIGN 4.3, 4.4): an op takes its inputs at home and leaves its result where its roles put it, sums
 // pending; a value moves only when a consumer needs it elsewhere, once per region.
@@ -42,6 +43,8 @@ class Lowering {
     std::map<TensorId, int> value;      // where each lowered tensor is
     std::map<TensorId, int> open_uses;  // consumers not lowered yet
     std::set<TensorId> must_complete;   // some consumer cannot take pending sums
+    std::map<const Node*, std::string>
+        storage_of;  // makes the gradient of that parameter for its update alone
   };
   // Who is being lowered: provenance of the steps made.
   struct Origin {
@@ -75,10 +78,8 @@ class Lowering {
   // Without the pass "joint" what needs it is Whole.
   Role role(const Call& call, std::size_t input, const std::string& dim) const;
   std::vector<int> lower_op(Scope& scope, const Node& node, const std::vector<int>& inputs);
-  OpCuts decide_cuts(const Call& call, const std::vector<int>& inputs);
-  void refine_in_update(const Call& call, const std::vector<int>& inputs,
-                        std::map<std::string, Cut>& cut) const;
-  void take_storage_cuts(const Call& call, const Placement& gradient, std::map<std::string, Cut>& cut) const;
+  // `storage_of`: the parameter whose gradient it makes, or "".
+  OpCuts decide_cuts(const Call& call, const std::vector<int>& inputs, const std::string& storage_of);
   void check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const;
   std::vector<int> expand_op(const Call& call, const std::vector<int>& inputs, const OpCuts& cuts);
   std::optional<std::vector<int>> delayed_axes(const Scope& scope, const Node& node, const Call& call,
@@ -102,6 +103,18 @@ class Lowering {
   std::optional<int> add_parts(const Step& add, const Placement& target, const std::string& why);
   std::optional<std::vector<Placement>> inputs_of_part(const Step& maker, const Placement& target) const;
   std::int64_t largest_bytes(const Type& type, const Placement& placement) const;
+
+  // --- lower_update.cpp
+  void find_gradients(Scope& scope, const std::vector<int>& order) const;
+  void refine_in_update(const Call& call, const std::vector<int>& inputs,
+                        std::map<std::string, Cut>& cut) const;
+  void take_storage_cuts(const Call& call, const std::string& parameter, const Placement& gradient,
+                         std::map<std::string, Cut>& cut) const;
+
+  // --- lower_copies.cpp
+  std::optional<int> kept_copy(const Call& call, const std::vector<int>& inputs);  // of a cast's input
+  int copy_of(const std::string& parameter);
+  void assign_copy(const std::string& parameter, int source);
 
   // --- lower_moves.cpp
   std::vector<int> lower_moves(Scope& scope, const Node& node, const Call& call,
@@ -167,6 +180,7 @@ class Lowering {
     int value;
     int variable;  // or a rank's own rows of it
     Origin origin;
+    int master = -1;  // the parameter whose reads have to be lowered, too: they may be reads of its copy
   };
   std::vector<PendingAssign> assigns_;  // waiting for the variable's last read
   std::map<int, double> repeated_;      // axis -> flops of heavy ops that it does not split

@@ -19,13 +19,6 @@ std::vector<int> real_axes(const Mesh& mesh, const Cut& cut) {
   return axes;
 }
 
-// True when `fine` is `coarse` with further minor axes.
-bool refines(const Cut& fine, const Cut& coarse) {
-  return fine.axes.size() > coarse.axes.size() &&
-         std::equal(coarse.axes.begin(), coarse.axes.end(), fine.axes.begin()) &&
-         (coarse.whole() || fine.grain == coarse.grain);
-}
-
 // How the shards' outputs are pending where a dimension with this role is split.
 Reduction reduction_of(Role role) {
   switch (role) {
@@ -82,7 +75,9 @@ std::vector<int> Lowering::lower_op(Scope& scope, const Node& node, const std::v
   Call call = call_of(node);
   call.name = node.name;  // values and steps are named after the node; messages add the location themselves
   if (call.op->moves != nullptr) return lower_moves(scope, node, call, inputs);
-  OpCuts cuts = decide_cuts(call, inputs);
+  if (const std::optional<int> copy = kept_copy(call, inputs)) return {*copy};
+  const auto gradient = scope.storage_of.find(&node);
+  OpCuts cuts = decide_cuts(call, inputs, gradient == scope.storage_of.end() ? "" : gradient->second);
   check_conflicts(call, cuts.cut);
   if (!cuts.split_whole.empty() && call.op->expand != nullptr) return expand_op(call, inputs, cuts);
   std::vector<bool> delayed(inputs.size(), false);
@@ -125,7 +120,8 @@ void Lowering::note_sums(const Call& call, const std::vector<int>& inputs, const
   }
 }
 
-Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>& inputs) {
+Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>& inputs,
+                                       const std::string& storage_of) {
   OpCuts cuts;
   auto actual_cut = [&](std::size_t i, std::size_t d) { return value(inputs[i]).placement.cuts[d]; };
   // Whole dimensions: no input has it split right now, or home does not, so that it is gathered there anyway.
@@ -148,7 +144,7 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
     if (!whole) cuts.split_whole.push_back(name);
   }
   if (origin_.region == Region::Update) refine_in_update(call, inputs, cuts.cut);
-  if (call.attrs.has("storage_of")) take_storage_cuts(call, value(inputs[0]).placement, cuts.cut);
+  if (!storage_of.empty()) take_storage_cuts(call, storage_of, value(inputs[0]).placement, cuts.cut);
   if (call.op->aligned != nullptr) {
     for (const auto& [dim, part] : call.op->aligned(call)) cuts.cut[part] = {cuts.cut[dim].axes, 1};
   }
@@ -161,38 +157,6 @@ Lowering::OpCuts Lowering::decide_cuts(const Call& call, const std::vector<int>&
     cuts.inputs.push_back(std::move(target));
   }
   return cuts;
-}
-
-// Updates are computed where the slots (and stored parameters) live: a storage cut of an input is taken over
-// by the op when its axes are free, so that gradients are reduce-scattered and slots never move (DESIGN 4.5).
-void Lowering::refine_in_update(const Call& call, const std::vector<int>& inputs,
-                                std::map<std::string, Cut>& cut) const {
-  std::vector<int> used;
-  for (const auto& [name, c] : cut) used.insert(used.end(), c.axes.begin(), c.axes.end());
-  for (std::size_t i = 0; i < call.in.size(); ++i) {
-    const Shape& shape = call.in[i].shape;
-    for (std::size_t d = 0; d < shape.count(); ++d) {
-      auto it = cut.find(shape[d].name);
-      const Cut& actual = value(inputs[i]).placement.cuts[d];
-      if (it == cut.end() || !refines(actual, it->second)) continue;
-      std::vector<int> extra(actual.axes.begin() + static_cast<std::ptrdiff_t>(it->second.axes.size()),
-                             actual.axes.end());
-      if (meets(extra, used)) continue;
-      used.insert(used.end(), extra.begin(), extra.end());
-      it->second = actual;
-    }
-  }
-}
-
-// A gradient marked as belonging to a parameter is brought where the parameter's slots are stored, or to the
-// rows of them that the rank updates.
-void Lowering::take_storage_cuts(const Call& call, const Placement& gradient,
-                                 std::map<std::string, Cut>& cut) const {
-  Variable slot{call.attrs.text("storage_of"), VariableKind::Slot, "", {}, -1};
-  const Shape& shape = call.in[0].shape;
-  Placement stored = storage_placement(mesh_, layout_, slot, shape);
-  if (options_.shared_variables) stored = own_rows(shape, stored, gradient);
-  for (std::size_t d = 0; d < shape.count(); ++d) cut[shape[d].name] = stored.cuts[d];
 }
 
 void Lowering::check_conflicts(const Call& call, const std::map<std::string, Cut>& cut) const {

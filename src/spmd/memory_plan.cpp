@@ -107,8 +107,13 @@ class Planner {
            same_placement(p_.mesh, value(a).type.shape, value(a).placement, value(b).placement);
   }
 
-  // The step reads the variable element by element, nobody reads it later, and only the Assign reads the
-  // result.
+  // Of one variable: the same elements.
+  bool same_rows(int a, int b) const {
+    return a == b || (value(a).own_rows && value(b).own_rows && same_place(a, b));
+  }
+
+  // Nobody reads the variable later, the step itself at most element by element, and only the Assign reads
+  // the result.
   bool may_store(const Step& step, int s, int o, const std::vector<int>& variable_of) const {
     const int out = step.out[static_cast<std::size_t>(o)],
               variable = variable_of[static_cast<std::size_t>(out)];
@@ -116,12 +121,13 @@ class Planner {
     const Uses &result = uses_[static_cast<std::size_t>(out)],
                &stored = uses_[static_cast<std::size_t>(base(variable))];
     if (result.reads != 1 || result.writes != 1 || result.viewed || result.fetched) return false;
-    if (stored.last_read != s || stored.fetched || value(variable).type != value(out).type ||
-        !same_place(variable, out))
+    if (stored.last_read > s || stored.fetched || !target_.in_place(step, 0, o) ||
+        value(variable).type != value(out).type || !same_place(variable, out))
       return false;
     for (int i = 0; i < static_cast<int>(step.in.size()); ++i) {
       const int in = step.in[static_cast<std::size_t>(i)];
-      if (base(in) == base(variable) && (in != variable || !target_.in_place(step, i, o))) return false;
+      if (base(in) == base(variable) && (!same_rows(in, variable) || !target_.in_place(step, i, o)))
+        return false;
     }
     return true;
   }

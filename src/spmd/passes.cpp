@@ -17,6 +17,8 @@ const std::vector<Pass>& passes() {
       {"fuse", "component-wise steps, and sums of what they make, share one loop"},
       {"early_update", "a parameter is updated as soon as its gradient is there"},
       {"overlap", "collectives start early and are waited for late, where that hides them"},
+      {"copies",
+       "parameters that are read in bf16 are kept in bf16, too, and cast once, where they are updated"},
       {"own_rows", "replicas in one process update rows of their own, and gradients are reduced only there"},
       {"in_place", "results take over the memory of inputs that end there"},
       {"views", "renames and reshapes of whole values copy nothing"},

@@ -207,7 +207,7 @@ int Lowering::make_rows(int id, const Placement& target) {
   Step again = *made_of_rows(id, target);
   for (int& in : again.in) {
     if (value(in).type.shape.is_scalar()) continue;
-    in = value(in).kind == ProgramValue::Kind::Variable ? emit_slice(in, target) : make_rows(in, target);
+    in = value(in).kind == ProgramValue::Kind::Variable ? reshard(in, target, "") : make_rows(in, target);
   }
   const int out = new_value({.name = value(id).name, .type = value(id).type, .placement = target});
   again.out = {out};

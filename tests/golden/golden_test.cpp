@@ -100,16 +100,17 @@ TEST_P(Golden, ResultsDoNotDependOnPasses) {
   }
 }
 
-// Two layers with momentum, a view between them, and classes.
+// Two layers with momentum, a view between them, and classes in bf16.
 std::vector<Tensor> trained_layers(Graph& g) {
-  Dim batch{"batch", 6}, d_in{"d_in", 5}, mid{"mid", 7}, d_out{"d_out", 3}, classes{"classes", 4};
+  Dim batch{"batch", 6}, d_in{"d_in", 5}, mid{"mid", 7}, d_out{"d_out", 3}, classes{"classes", 8192};
   const Tensor x = g.input("x", {batch, d_in});
   const Tensors weights{g.parameter("w1", {d_in, mid}, Initializer::normal(0.1)),
                         g.parameter("w2", {{"wide", 7}, d_out}, Initializer::normal(0.1))};
   const Tensor h = rename(einsum({x, weights[0]}, {batch, mid}), {{"mid", "wide"}});
   const Tensor y = einsum({exp(tanh(h)), weights[1]}, {batch, d_out});
   const Tensor table = g.parameter("table", {classes, d_out}, Initializer::normal(0.1));
-  const Tensor fit = linear_cross_entropy_sum(y, table, g.input("label", {batch}, DType::I32),
+  const auto half = [](const Tensor& t) { return cast(t, DType::BF16); };
+  const Tensor fit = linear_cross_entropy_sum(half(y), half(table), g.input("label", {batch}, DType::I32),
                                               g.input("weight", {batch}), "classes", {})
                          .sum;
   const Tensor loss = reduce_sum(square(y)) + fit;
@@ -148,7 +149,7 @@ TEST(Passes, UnknownOnesAreRefused) {
   const std::string known =
       " (passes that can be left out: delay, reduce_scatter, split_output, joint, fuse, early_update, "
       "overlap, "
-      "own_rows, in_place, views)";
+      "copies, own_rows, in_place, views)";
   expect_error<UserError>([] { compiled({"early_updates"}); },
                           "there is no pass 'early_updates'; did you mean 'early_update'?" + known);
   expect_error<UserError>([] { compiled({"bucketing"}); }, "there is no pass 'bucketing'" + known);
