@@ -41,6 +41,17 @@ const Counted kCounted[] = {
     {"packed heads uneven", kPacked, "model:4", "heads:model;d_ff:model"},
 };
 
+// Variables that are assigned, and how many of their new values are not computed in their own memory.
+std::pair<int, int> updates_of(const LoweredStep& step) {
+  int assigned = 0, copied = 0;
+  for (const Step& s : step.program.steps) {
+    if (s.kind != Step::Kind::Assign) continue;
+    ++assigned;
+    copied += step.plan.stored_in[static_cast<std::size_t>(s.in[0])] < 0;
+  }
+  return {assigned, copied};
+}
+
 std::string row(const Counted& counted) {
   const LoweredStep step = lower_training_step(parse_config(
       counted.text, counted.name,
@@ -63,6 +74,8 @@ std::string row(const Counted& counted) {
       static_cast<double>(step.plan.arena_bytes) / static_cast<double>(step.plan.liveness_bound));
   text += fmt::format("  communicated {:.2f} MB:", static_cast<double>(counts.collective_bytes) / kMega);
   for (const auto& [kind, count] : counts.count) text += fmt::format(" {} {}", count, kind);
+  const auto [assigned, copied] = updates_of(step);
+  text += fmt::format("\n  updates: {} variables, {} of them copied", assigned, copied);
   text += "\n  kernels:";
   for (const auto& [kernel, count] : kernels) text += fmt::format(" {} {}", count, kernel);
   return text + "\n";
