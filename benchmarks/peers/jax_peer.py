@@ -95,6 +95,7 @@ def optimizer_of(o):
 
 
 def make_step(job):
+    peer.need_plain(job)
     weights = job.weights()
     loss = Transformer(job, weights).loss if job.is_transformer else two_layers(job)
     optimizer = optimizer_of(job.meta['optimizer'])

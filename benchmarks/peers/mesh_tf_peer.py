@@ -139,6 +139,7 @@ def updates(builder, loss, settings):
 
 
 def make_step(job):
+    peer.need_plain(job)
     weights, first = job.weights(), job.batch(0)
     builder = (Transformer if job.is_transformer else TwoLayers)(job, weights, first)
     loss = builder.loss()

@@ -48,7 +48,7 @@ class Job:
             return
         with open(os.path.join(self.folder, 'meta.json')) as text:
             self.meta = json.load(text)
-        self.sizes = self.meta['sizes']
+        self.sizes = {**self.meta['sizes'], **job.get('changes', {})}
         self.is_transformer = 'd_model' in self.sizes
         self.batches = Tensors(os.path.join(self.folder, 'batches.safetensors'))
         self.steps = 0
@@ -68,6 +68,13 @@ class Job:
         return self.meta['rates'][min(step, len(self.meta['rates']) - 1)]
 
 
+def need_plain(job):
+    """For scripts that compute ReLU and added positions alone."""
+    sizes = job.sizes
+    if job.is_transformer and (sizes['dropout'] > 0 or sizes['activation'] != ['relu'] or sizes['positions'] not in ('learned', 'sinusoidal')):
+        raise Skip(f'no dropout {sizes["dropout"]}, {"*".join(sizes["activation"])}, {sizes["positions"]} positions in this script')
+
+
 def layers_of(weights, stack):
     """Names of the layers of a stack: decoder/layer_000, ..."""
     return sorted({'/'.join(name.split('/')[:2]) for name in weights if name.startswith(stack + '/layer_')})
@@ -78,6 +85,14 @@ def sinusoids(length, width):
     half = width // 2
     angle = np.arange(length)[:, None] * np.exp(np.arange(half) * -(np.log(1e4) / max(half - 1, 1)))
     return np.concatenate([np.sin(angle), np.cos(angle)], 1).astype(np.float32)
+
+
+def relative_buckets(length, buckets, longest):
+    """Bucket of each distance back, as in T5: the first half one each, then evenly in their logarithm up to `longest`."""
+    back, exact = np.arange(length), buckets // 2
+    # The slack keeps powers of two, whose quotient of logarithms is a whole number, from rounding down.
+    far = exact + (np.log(np.maximum(back, 1) / exact) / np.log(longest / exact) * (buckets - exact) + 1e-9).astype(np.int64)
+    return np.where(back < exact, back, np.minimum(far, buckets - 1))
 
 
 def shifted(target):

@@ -59,9 +59,9 @@ Answer steps(const Job& job) {
   return repeat(job.is_two_layers() ? open_two_layers(job) : open_transformer(job));
 }
 
-// The time comes from the measurement itself: the ranks' mean, without feeds and losses.
-Answer rate(Job job) {
-  job.mode = "data";
+// The time comes from the measurement itself: the ranks' mean, without feeds and losses. The mode says how
+// the products are split, which should be evenly.
+Answer rate(const Job& job) {
   const std::vector<Product> list =
       products_of(job.is_two_layers() ? two_layers_program(job) : transformer_program(job));
   const auto products = std::make_shared<BareProducts>(list, job.ranks);

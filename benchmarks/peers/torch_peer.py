@@ -1,15 +1,16 @@
 """Training steps and gloo collectives in PyTorch. Modes: eager, compile, ddp. Usage: torch_peer.py JOB [RANK MEETING]"""
 import atexit
+import functools
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 
-# A folder of its own, so that nothing compiled by an earlier process is found again.
+# A folder of its own, so that nothing compiled by an earlier process is found again unless the driver names another.
 FOLDER = tempfile.mkdtemp()
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
-os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.path.join(FOLDER, 'compiled')
+os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.environ.get('PEER_COMPILED') or os.path.join(FOLDER, 'compiled')
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -25,6 +26,10 @@ def matrix(*weights):
     linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device='meta')
     linear.weight = nn.Parameter(torch.tensor(rows))
     return linear
+
+
+ACTIVATIONS = {'relu': F.relu, 'gelu': functools.partial(F.gelu, approximate='tanh'), 'gelu_erf': F.gelu, 'swish': F.silu,
+               'tanh': torch.tanh, 'sigmoid': torch.sigmoid, 'linear': lambda x: x}
 
 
 def tensor(values):
@@ -46,7 +51,7 @@ class Attention(nn.Module):
 
     def __init__(self, weights, name, sizes, cross):
         super().__init__()
-        self.cross, self.heads = cross, sizes['heads']
+        self.cross, self.heads, self.rate = cross, sizes['heads'], sizes['dropout']
         self.norm = Norm(weights, name + '/norm', sizes['norm_epsilon'])
         q, k, v = (weights[f'{name}/{key}'] for key in 'qkv')
         if cross:
@@ -65,18 +70,40 @@ class Attention(nn.Module):
             (q,), (k, v) = self.split(self.q(h), 1), self.split(self.kv(memory), 2)
         else:
             q, k, v = self.split(self.qkv(h), 3)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, is_causal=visible is None)
-        return x + self.o(y.transpose(1, 2).flatten(2))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=self.rate, is_causal=visible is None)
+        return x + F.dropout(self.o(y.transpose(1, 2).flatten(2)), self.rate)
 
 
 class FeedForward(nn.Module):
+    """The factors of a gated unit come from one product."""
+
     def __init__(self, weights, name, sizes):
         super().__init__()
+        self.rate = sizes['dropout']
+        self.activations = [ACTIVATIONS[kind] for kind in sizes['activation']]
         self.norm = Norm(weights, name + '/norm', sizes['norm_epsilon'])
-        self.wi, self.wo = matrix(weights[name + '/wi']), matrix(weights[name + '/wo'])
+        names = ['wi'] if len(self.activations) == 1 else [f'wi_{i}' for i in range(len(self.activations))]
+        self.wi, self.wo = matrix(*(weights[f'{name}/{label}'] for label in names)), matrix(weights[name + '/wo'])
 
     def forward(self, x):
-        return x + self.wo(F.relu(self.wi(self.norm(x))))
+        parts = self.wi(self.norm(x)).chunk(len(self.activations), -1)
+        h = functools.reduce(torch.mul, (activation(part) for activation, part in zip(self.activations, parts)))
+        return x + F.dropout(self.wo(F.dropout(h, self.rate)), self.rate)
+
+
+class RelativeBias(nn.Module):
+    """A bias for each head and bucket of distances; what a query must not see has minus infinity."""
+
+    def __init__(self, weights, name, sizes):
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor(weights[name]))
+        buckets = peer.relative_buckets(sizes['max_length'], sizes['relative_buckets'], sizes['relative_max_distance'])
+        self.register_buffer('buckets', torch.tensor(buckets))
+
+    def forward(self, length):
+        """[1, heads, queries, memory]. A row is the window of one line of distances that ends at its query."""
+        bias = self.table[:, self.buckets[:length].flip(0)]
+        return F.pad(bias, (0, length - 1), value=-torch.inf).unfold(-1, length, 1).flip(1)[None]
 
 
 class Transformer(nn.Module):
@@ -85,7 +112,8 @@ class Transformer(nn.Module):
         self.c = c = job.sizes
         self.table = nn.Parameter(torch.tensor(weights['embedding/table']))
         self.learned = nn.Parameter(torch.tensor(weights['embedding/positions'])) if 'embedding/positions' in weights else None
-        self.register_buffer('fixed', torch.tensor(peer.sinusoids(c['max_length'], c['d_model'])))
+        self.register_buffer('fixed', torch.tensor(peer.sinusoids(c['max_length'], c['d_model'])) if c['positions'] == 'sinusoidal' else None)
+        self.bias = RelativeBias(weights, 'decoder/relative_bias', c) if c['positions'] == 'relative' else None
         self.out = nn.Parameter(torch.tensor(weights['softmax/table'])) if 'softmax/table' in weights else None
         for stack in ('encoder', 'decoder'):
             parts = []
@@ -102,7 +130,10 @@ class Transformer(nn.Module):
         x = F.embedding(ids, self.table)
         if self.c['scale_embedding']:
             x = x * self.c['d_model'] ** 0.5
-        return x + (self.fixed if self.learned is None else self.learned)[:ids.shape[1]]
+        positions = self.fixed if self.learned is None else self.learned
+        if positions is not None:
+            x = x + positions[:ids.shape[1]]
+        return F.dropout(x, self.c['dropout'])
 
     def run(self, parts, x, memory=None, memory_visible=None, visible=None):
         for part in parts:
@@ -110,7 +141,7 @@ class Transformer(nn.Module):
                 x = part(x, memory if part.cross else x, memory_visible if part.cross else visible)
             else:
                 x = part(x)
-        return x
+        return F.dropout(x, self.c['dropout'])  # the last part is a norm
 
     def forward(self, batch):
         """Sum of the losses of the real tokens."""
@@ -118,7 +149,8 @@ class Transformer(nn.Module):
         if 'source' in batch:
             visible = (batch['source'] != 0)[:, None, None, :]
             memory = self.run(self.encoder, self.embed(batch['source']), visible=visible)
-        x = self.run(self.decoder, self.embed(batch['input']), memory, visible)
+        causal = None if self.bias is None else self.bias(batch['input'].shape[1])
+        x = self.run(self.decoder, self.embed(batch['input']), memory, visible, causal)
         logits = F.linear(x, self.table if self.out is None else self.out).float()
         return F.cross_entropy(logits.flatten(0, 1), batch['target'].flatten(), ignore_index=0, label_smoothing=self.c['label_smoothing'],
                                reduction='sum')

@@ -25,23 +25,25 @@ std::shared_ptr<Trainer> trainer_of(const Job& job) {
   return std::make_shared<Trainer>(config_of(job), options);
 }
 
-// The scripts of the other systems know one kind of model: say so before first losses differ.
+// What torch_peer.py computes, which knows the most kinds of models: say so before first losses differ. The
+// scripts of the other systems skip what they lack (peer.need_plain).
 void check_comparable(const Config& config) {
   const TransformerConfig& m = config.model;
-  const bool plain = m.pre_norm && m.norm == nn::NormKind::Rms && m.activation == Strings{"relu"} &&
-                     m.dropout == 0 && m.z_loss == 0 && m.shared_embedding && !m.fold_attention_scale &&
-                     m.positions != Positions::Relative && m.positions != Positions::None;
+  const bool relative = m.positions == Positions::Relative;
+  const bool model = m.pre_norm && m.norm == nn::NormKind::Rms && m.z_loss == 0 && m.shared_embedding &&
+                     !m.fold_attention_scale && !m.dropout_shared_over_length &&
+                     !(relative && (m.kind != ModelKind::LanguageModel || !m.relative_shared));
   const OptimizerConfig& o = config.optimizer.config;
   const bool adam =
       o.kind == OptimizerKind::Adam && o.bias_correction && o.weight_decay == 0 && o.groups.empty();
   const bool whole =
       config.train.micro_batches == 1 && (m.kind != ModelKind::LanguageModel || !config.data.pack);
-  if (plain && adam && whole) return;
+  if (model && adam && whole) return;
   throw UserError(
-      "the scripts of the other systems compute pre-norm Transformers with RMS norm, ReLU, learned or "
-      "sinusoidal "
-      "positions, shared embeddings, Adam with bias correction, and neither dropout, z-loss, weight decay, "
-      "micro-batches nor packed rows; change the configuration or the scripts");
+      "the scripts of the other systems compute pre-norm Transformers with RMS norm, shared embeddings, in "
+      "language models also one shared table of relative positions, Adam with bias correction, and neither "
+      "z-loss, masks of dropout shared over the length, weight decay, micro-batches nor packed rows; change "
+      "the configuration or the scripts");
 }
 
 nlohmann::json sizes_of(const TransformerConfig& m) {
@@ -51,6 +53,11 @@ nlohmann::json sizes_of(const TransformerConfig& m) {
           {"d_ff", m.d_ff},
           {"vocab", m.vocab},
           {"max_length", m.max_length},
+          {"positions", to_string(m.positions)},
+          {"relative_buckets", m.relative_buckets},
+          {"relative_max_distance", m.relative_max_distance},
+          {"activation", m.activation},
+          {"dropout", m.dropout},
           {"norm_epsilon", m.norm_epsilon},
           {"label_smoothing", m.label_smoothing},
           {"scale_embedding", m.scale_embedding}};

@@ -17,9 +17,9 @@ import xml.etree.ElementTree
 SOURCE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SOURCE / 'benchmarks' / 'peers'))
-from driver import collectives, environments, picture, report, rounds  # noqa: E402
+from driver import collectives, data, drawn, environments, picture, report, rounds  # noqa: E402
 from driver.process import Failed, Process, Skipped  # noqa: E402
-from driver.settings import MODES, Mode, Setting, settings_for  # noqa: E402
+from driver.settings import MODELS, MODES, Mode, Setting, drawn_model, settings_for  # noqa: E402
 
 FAKE = SOURCE / 'tests' / 'peers' / 'fake_peer.py'
 RATE = ('well', 0, 0.5)  # of the bare products
@@ -39,14 +39,16 @@ class Case(unittest.TestCase):
         environment = {'FAKE_DIARY': str(self.diary), 'FAKE_NAME': name}
         return Process(name, [sys.executable, str(FAKE), *words], environment, str(self.folder / 'log'), deadline)
 
-    def measure(self, fakes, dtype='f32', memory=100, rounds_=3, deadline=20):
+    def measure(self, fakes, dtype='f32', memory=100, rounds_=3, deadline=20, model='lm', tolerance=None):
         """`fakes`: (system, mode) -> (behaviour, loss, seconds) or an exception that launching raises."""
-        settings = [Setting(peer, Mode(mode, mode), 'lm', dtype) for peer, mode in fakes]
+        settings = [Setting(peer, Mode(mode, mode), model, dtype) for peer, mode in fakes]
         options = argparse.Namespace(memory=memory, ranks=2, screen_rounds=1, rounds=rounds_, steps=2)
         tried, final = rounds.measure(settings, lambda s: self.process(f'{s.peer} {s.mode.name}', fakes[s.peer, s.mode.name], deadline),
-                                      lambda: self.process('rate', RATE), options, self.said.append)
-        run = {'command': 'run', 'machine': 'm', 'rounds': rounds_, 'ranks': 2, 'versions': ['x 1'], 'collectives': [],
-               'models': [{'model': 'lm', 'dtype': dtype, 'tokens': 2048, 'tried': tried, 'final': final}]}
+                                      lambda: self.process('rate', RATE), options, self.said.append, tolerance or rounds.TOLERANCE[dtype])
+        is_drawn = model != 'lm'
+        run = {'command': 'run', 'machine': 'm', 'rounds': rounds_, 'ranks': 2, 'versions': ['x 1'], 'collectives': [], 'drawn': int(is_drawn),
+               'models': [{'model': model, 'about': 'small, batch 8 x 256', 'unit': 'tokens', 'drawn': is_drawn, 'dtype': dtype, 'tokens': 2048,
+                           'tried': tried, 'final': final}]}
         return {r.name: r for r in tried}, {r.name: r for r in final}, run
 
 
@@ -125,7 +127,7 @@ class Rounds(Case):
         self.assertEqual(tried['JAX one'].reason, 'no answer in 1 s')
 
     def test_groups_fit_into_memory(self):
-        settings = settings_for('lm', 'f32', ['tessera', 'jax', 'torch'])
+        settings = settings_for('lm', MODELS['lm'], 'f32', ['tessera', 'jax', 'torch'])
         parts = rounds.groups(settings, 12, 2)
         self.assertEqual([s for part in parts for s in part], settings)
         self.assertTrue(all(sum(s.memory_gib(2) for s in part) <= 12 for part in parts))
@@ -140,6 +142,59 @@ class Rounds(Case):
         for process in (small, large):
             process.close()
             self.assertIsNotNone(process.child.returncode)
+
+
+class Drawn(Case):
+    """Models drawn by chance: compiled and eager PyTorch both reach the end, losses with dropout are compared loosely."""
+
+    def drawn(self, compiled, eager=1.5, loss=10.3):
+        return self.measure({('tessera', 'one'): ('well', 10, 1.0), ('tessera', 'data'): ('well', 10, 0.8), ('torch', 'eager'): ('well', 10, eager),
+                             ('torch', 'compile'): ('well', loss, compiled), ('torch', 'compile+tcmalloc'): ('well', 10, compiled + 1)},
+                            model='drawn_0', tolerance=rounds.DROPOUT_TOLERANCE)
+
+    def test_the_best_of_each_kind_is_in_the_table(self):
+        _, final, run = self.drawn(compiled=1.0)
+        self.assertEqual(list(final), ['Tessera data', 'PyTorch eager', 'PyTorch compile'])
+        text = report.markdown(run)
+        self.assertIn('| small | 8 x 256 | data | 1.25 (1.25-1.25) | 1.88 (1.88-1.88) | 1.25 |', text)
+        self.assertIn('1 of 1 at least 1.2 times as fast as compiled PyTorch, 1 wanted.', text)
+
+    def test_one_in_four_must_be_fast(self):
+        fast, slow = (self.drawn(seconds)[2]['models'][0] for seconds in (1.0, 0.9))
+        self.assertEqual(report.drawn_verdict([fast, slow, slow, slow], 4), (1, 1))
+        self.assertEqual(report.drawn_verdict([slow] * 12, 12), (0, 3))
+        self.assertEqual(report.drawn_verdict([fast] * 2, 12), (2, 3))  # the others were lost
+
+    def test_what_was_lost_has_its_reason_and_is_not_fast(self):
+        tried, final, run = self.drawn(compiled=1.0, loss=12)  # and the other compiled setting takes its place
+        self.assertEqual(tried['PyTorch compile'].status, 'fail')
+        self.assertIn('PyTorch compile+tcmalloc', final)
+        _, _, run = self.measure({('tessera', 'one'): ('well', 10, 1), ('torch', 'eager'): ('well', 10, 2), ('torch', 'compile'): ('has no such mode', 10, 2)},
+                                 model='drawn_0')
+        self.assertIn('| one | SKIP: no bf16 on this processor | 2.00 (2.00-2.00) | 2.00 |', report.markdown(run))
+        self.assertEqual(report.drawn_verdict(run['models'], 1), (0, 1))
+
+    def test_first_losses_without_dropout(self):
+        fakes = {'one': ('well', 10, 0), 'eager': ('well', 10.0005, 0), 'compile': ('well', 10.002, 0)}
+        settings = [Setting('tessera' if mode == 'one' else 'torch', Mode(mode, mode), 'drawn_0', 'f32') for mode in fakes]
+        results = rounds.first_losses(settings, lambda s: self.process(s.name, fakes[s.mode.name]), 1e-4, self.said.append)
+        self.assertEqual([r.status for r in results], ['ok', 'ok', 'fail'])
+        job = data.without_dropout({'model': 'drawn_0', 'set': ['data.pack=false']})
+        self.assertEqual((job['set'], job['changes']), (['data.pack=false', 'model.dropout=0.0'], {'dropout': 0}))
+
+    def test_a_seed_draws_the_same_models(self):
+        configs = [drawn.draw(11, number, 150) for number in range(12)]
+        self.assertEqual(configs, [drawn.draw(11, number, 150) for number in range(12)])
+        self.assertNotEqual(configs, [drawn.draw(12, number, 150) for number in range(12)])
+        self.assertEqual(drawn.about(configs[0]), '4 x 768, 8 x 96, d_ff 1365 swish*linear, vocab 32000 tied, learned, adafactor')
+        self.assertIn('activation = ["swish", "linear"]\n', drawn.toml(configs[0]))
+
+    def test_drawn_models_are_trained_by_adam_in_two_systems(self):
+        model = drawn_model(11, 0, 150)
+        self.assertEqual(model.config['optimizer']['kind'], 'adam')
+        settings = settings_for('drawn_0', model, 'f32', ['tessera', 'jax', 'torch'])
+        self.assertEqual([s.kind for s in settings], ['Tessera'] * 2 + ['PyTorch eager', 'PyTorch compile'] * 2)
+        self.assertTrue(all(1 < s.memory < 8 for s in settings))
 
 
 class Collectives(Case):

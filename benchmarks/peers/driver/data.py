@@ -2,6 +2,7 @@
 import json
 import os
 
+from . import drawn
 from .environments import run_checked
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', '..'))
@@ -12,7 +13,7 @@ class NoCorpus(Exception):
 
 
 def text_files(source, lines, running, megabytes):
-    """The beginning of a text as it is, for the tokenizer, and in lines of about 64 KiB, so that rows of tokens are full."""
+    """The beginning of a text as it is, for the tokenizer, and in lines of about 512 KiB, so that rows of tokens are full."""
     left, width = megabytes << 20, 0
     with open(source, encoding='utf-8') as text, open(lines, 'w', encoding='utf-8') as short, open(running, 'w', encoding='utf-8') as long:
         for line in text:
@@ -23,7 +24,7 @@ def text_files(source, lines, running, megabytes):
             long.write(words + ' ')
             width += len(words) + 1
             left -= len(words) + 1
-            if width > 1 << 16:
+            if width > 1 << 19:
                 long.write('\n')
                 width = 0
         long.write('\n')
@@ -35,18 +36,26 @@ def need(path):
     return path
 
 
-def language_model(corpus, folder, command, log):
-    """Configuration file and overrides of the language model."""
-    lines, running, tokenizer = (os.path.join(folder, name) for name in ('lines.txt', 'running.txt', 'tokenizer.model'))
+def language_data(corpus, folder, vocab, kind, command, log):
+    """Overrides that give a language model its text, in `folder`, and a tokenizer of so many pieces."""
+    os.makedirs(folder, exist_ok=True)
+    lines, running, tokenizer = (os.path.join(folder, name) for name in ('lines.txt', 'running.txt', f'{kind}_{vocab}.model'))
     corpus_text = need(os.path.join(corpus, 'lm', 'train.txt'))
     if not os.path.exists(tokenizer):
         text_files(corpus_text, lines, running, 20)
-        run_checked([command, 'tokenizer', 'train', tokenizer + '.part', lines, '--vocab', '32000'], log, 'tessera tokenizer train')
+        run_checked([command, 'tokenizer', 'train', tokenizer + '.part', lines, '--vocab', str(vocab), '--kind', kind], log, 'tessera tokenizer train')
         os.replace(tokenizer + '.part', tokenizer)
-    return os.path.join(ROOT, 'benchmarks', 'peers', 'lm.toml'), [f'data.train.files={json.dumps([running])}', f'data.tokenizer={json.dumps(tokenizer)}']
+    return [f'data.train.files={json.dumps([running])}', f'data.tokenizer={json.dumps(tokenizer)}', f'data.cache={json.dumps(os.path.join(folder, "cache"))}']
 
 
-def translation(corpus, folder):
+def drawn_config(config, folder):
+    path = os.path.join(folder, 'drawn.toml')
+    with open(path, 'w') as out:
+        out.write(drawn.toml({**config, 'data': {**config['data'], 'pack': False}}))
+    return path
+
+
+def translation(corpus):
     """The demo's configuration with batches of one shape."""
     changes = ['data.batch_sentences=24', 'train.micro_batches=1']
     for key, name in (('files', 'train.en'), ('target_files', 'train.fr'), ('documents', 'train.docs')):
@@ -61,12 +70,20 @@ def job_of(name, model, options, folder, command, log):
     os.makedirs(folder, exist_ok=True)
     job = {'model': name, 'data': folder, 'ranks': options.ranks, 'batches': model.batches, 'sizes': model.sizes}
     if model.is_transformer:
-        if name == 'lm':
-            job['config'], changes = language_model(options.corpus, folder, command, log)
+        if name == 'translation':
+            job['config'], changes = translation(options.corpus)
         else:
-            job['config'], changes = translation(options.corpus, folder)
+            job['config'] = drawn_config(model.config, folder) if model.config else os.path.join(ROOT, 'benchmarks', 'peers', 'lm.toml')
+            # The text has too few likely pieces for a unigram model of the largest drawn vocabulary.
+            pieces = (model.config['model']['vocab'], 'bpe') if model.config else (32000, 'unigram')
+            changes = language_data(options.corpus, os.path.join(options.work, 'text'), *pieces, command, log)
         job['set'] = changes + [f'train.output={json.dumps(os.path.join(folder, "run"))}']
     return job
+
+
+def without_dropout(job):
+    """The same job where nothing is left to chance. The other systems read weights and batches that do not depend on it."""
+    return {**job, 'set': [*job['set'], 'model.dropout=0.0'], 'changes': {'dropout': 0}}
 
 
 def write_job(path, job, dtype, mode):

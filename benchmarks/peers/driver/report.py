@@ -5,7 +5,7 @@ import statistics
 
 from .collectives import NAMES, OPS
 from .rounds import ratios
-from .settings import MODELS, PEERS
+from .settings import PEERS
 
 
 def machine():
@@ -44,11 +44,10 @@ def figures(result, tokens, reference=None):
 
 def section(entry):
     """One model in one type."""
-    model = MODELS[entry['model']]
-    lines = [f'## {entry["model"]}, {entry["dtype"]}', '', f'{model.about}.', '']
+    lines = [f'## {entry["model"]}, {entry["dtype"]}', '', f'{entry["about"]}.', '']
     final = entry['final']
     tokens = entry['tokens']
-    head = ['share of the matrix products', f'{model.unit}/s', 'peak MiB', 'first step after s', 'first loss']
+    head = ['share of the matrix products', f'{entry["unit"]}/s', 'peak MiB', 'first step after s', 'first loss']
     if final:
         reference = next((r for r in final if r.status == 'ok'), None)
         rows = [[PEERS[r.setting.peer], r.setting.mode.about, *figures(r, tokens, reference)] for r in final]
@@ -64,6 +63,42 @@ def section(entry):
         cells = figures(r, tokens)
         rows.append([PEERS[r.setting.peer], r.setting.mode.name, r.setting.mode.about, *(cells[1:] if r.status == 'ok' else cells[:-1])])
     return lines + table(['system', 'setting', 'what it is', *head], rows) + ['']
+
+
+WANTED = 1.2  # time of compiled PyTorch over Tessera's, of one drawn model in four
+
+
+def over_tessera(entry, mode):
+    """Per round: times of PyTorch's best setting of a mode over those of Tessera's; or why there are none."""
+    results = {r.setting.kind: r for r in entry['final']}
+    reference, peer = results.get('Tessera'), results.get(f'PyTorch {mode}')
+    if reference and peer and reference.status == peer.status == 'ok':
+        return ratios(peer, reference)
+    lost = next((r for r in (reference, peer) if r and r.status != 'ok'), None)
+    lost = lost or next((r for r in entry['tried'] if r.status != 'ok' and r.setting.kind in ('Tessera', f'PyTorch {mode}')), None)
+    return f'{lost.status.upper()}: {lost.reason}' if lost else 'not asked for'
+
+
+def drawn_verdict(entries, count):
+    """(drawn models where Tessera is fast enough, those that must be), in words."""
+    medians = [statistics.median(r) for r in (over_tessera(entry, 'compile') for entry in entries) if isinstance(r, list)]
+    return sum(m >= WANTED for m in medians), -(-count // 4)
+
+
+def drawn_section(entries, count):
+    """Drawn models in one table."""
+    rows = []
+    for entry in entries:
+        cells = [over_tessera(entry, mode) for mode in ('compile', 'eager')]
+        measured = [cell for cell in cells if isinstance(cell, list)]
+        names = {r.setting.kind: r.setting.mode.name for r in entry['final']}
+        about, _, batch = entry['about'].partition(', batch ')
+        rows.append([about, batch, names.get('Tessera', ''), *(spread(cell) if isinstance(cell, list) else cell for cell in cells),
+                     f'{min(map(statistics.median, measured)):.2f}' if measured else ''])
+    fast, wanted = drawn_verdict(entries, count)
+    head = ['model', 'batch', 'Tessera\'s best layout', 'compiled PyTorch over Tessera', 'eager PyTorch over Tessera', 'the faster one']
+    return ['## Drawn models', '', 'Time of a step of PyTorch\'s best setting over that of Tessera\'s, in the same round.', '', *table(head, rows), '',
+            f'{fast} of {count} at least {WANTED} times as fast as compiled PyTorch, {wanted} wanted.', '']
 
 
 def collectives_section(cells, ranks):
@@ -95,6 +130,8 @@ def markdown(run):
              f'{run["rounds"]} rounds; all processes were there at once on the same cores and took turns, one at work at a time. Figures are medians; in brackets the '
              'range over the rounds. *Share of the matrix products*: the time that oneDNN takes for the matrix products of a step alone, measured in the same '
              'round, over the time of the step.', '']
+    if run['drawn']:
+        lines += drawn_section([entry for entry in run['models'] if entry['drawn']], run['drawn'])
     for entry in run['models']:
         lines += section(entry)
     if run['collectives']:

@@ -6,6 +6,7 @@ import time
 from .process import Failed, Skipped
 
 TOLERANCE = {'f32': 1e-4, 'bf16': 1e-2}  # relative, of first losses from the same weights and batch
+DROPOUT_TOLERANCE = 5e-2  # the same where each system drops other values
 
 
 @dataclasses.dataclass
@@ -102,7 +103,7 @@ def take_turn(process, result, steps, bare, say):
         say(note_of(result))
 
 
-def check_losses(results, dtype, say):
+def check_losses(results, tolerance, say):
     """Fails every result whose first loss is not the reference's: that of the first result's system. A reference that did not run
     fails all others: a comparison with nothing is none."""
     system = results[0].setting.peer
@@ -115,10 +116,10 @@ def check_losses(results, dtype, say):
         else:
             # A loss that is not a number is no agreement.
             gap = abs(result.first_loss - reference.first_loss) / abs(reference.first_loss)
-            if gap <= TOLERANCE[dtype]:
+            if gap <= tolerance:
                 continue
             result.end('fail', f'first loss {result.first_loss:.6f}, {reference.name} has {reference.first_loss:.6f}: '
-                               f'{gap:.1e} apart, {TOLERANCE[dtype]:.0e} allowed')
+                               f'{gap:.1e} apart, {tolerance:.0e} allowed')
         say(note_of(result))
 
 
@@ -135,31 +136,43 @@ def groups(settings, budget_gib, ranks):
     return parts
 
 
+def first_losses(settings, launch, tolerance, say):
+    """One step of each setting, one process after the other; their results, with first losses compared."""
+    results = []
+    for setting in settings:
+        process, result = start(setting, launch, say)
+        if process:
+            process.close()
+        results.append(result)
+    check_losses(results, tolerance, say)
+    return results
+
+
 def best_of(results):
-    """Per system the setting whose step is the shortest beside the bare products of its rounds: groups ran at different times."""
+    """Per kind of settings (a system) the one whose step is the shortest beside the bare products of its rounds: groups ran at different times."""
     best = {}
     for result in results:
         if result.status != 'ok' or not result.rounds:
             continue
-        peer = result.setting.peer
-        if peer not in best or result.share() > best[peer].share():
-            best[peer] = result
+        kind = result.setting.kind
+        if kind not in best or result.share() > best[kind].share():
+            best[kind] = result
     return [result.setting for result in best.values()]
 
 
-def measure(settings, launch, open_rate, options, say):
-    """Tries all settings in groups, then the best of each system in one group. Returns (tried, final) results.
+def measure(settings, launch, open_rate, options, say, tolerance):
+    """Tries all settings in groups, then the best of each kind in one group. Returns (tried, final) results.
 
     The reference (the first setting) is checked against in both; a system none of whose settings agrees does not reach the end."""
     tried = []
     for number, group in enumerate(groups(settings, options.memory, options.ranks)):
         say(f'group {number + 1}: {", ".join(s.name for s in group)}')
         tried += interleave(group, launch, open_rate(), options.screen_rounds, options.steps, say)
-    check_losses(tried, settings[0].dtype, say)
+    check_losses(tried, tolerance, say)
     best = best_of(tried)
     say(f'best: {", ".join(s.name for s in best) or "none"}')
     if not best:
         return tried, []
     final = interleave(best, launch, open_rate(), options.rounds, options.steps, say)
-    check_losses(final, settings[0].dtype, say)
+    check_losses(final, tolerance, say)
     return tried, final

@@ -1,6 +1,8 @@
 """Which models are measured, and every mode and documented flag that each system is tried with."""
 import dataclasses
 
+from . import drawn
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:
@@ -10,6 +12,7 @@ class Model:
     memory: dict  # GiB that a process of each system needs, about
     unit: str = 'tokens'
     sizes: dict = dataclasses.field(default_factory=dict)  # two-layer network
+    config: dict = dataclasses.field(default_factory=dict)  # drawn language model
 
     @property
     def is_transformer(self):
@@ -28,6 +31,22 @@ MODELS = {
                        memory={'tessera': 1, 'jax': 2, 'torch': 2, 'mesh_tf': 3},
                        sizes={'batch': 2048, 'inputs': 4096, 'hidden': 4096, 'classes': 4096}),
 }
+
+
+def drawn_model(seed, number, gflop):
+    """Adam where the draw says Adafactor: PyTorch's factors each tensor over its last two dimensions, whatever their sizes, and takes
+    norms over products of several weights, so that it is another formula."""
+    config = drawn.draw(seed, number, gflop)
+    config['optimizer']['kind'] = 'adam'
+    m, data = config['model'], config['data']
+    rows, length = data['batch_sentences'], data['max_target_length']
+    weights = m['d_model'] * (m['layers'] * 4 * (m['heads'] * m['d_kv'] + m['d_ff']) + (1 if m['tied_softmax'] else 2) * m['vocab'])
+    # Weights, gradients, slots; logits and activations; dropped attention weights, of which PyTorch keeps three of each layer.
+    saved = rows * length * (3 * m['vocab'] + m['layers'] * 12 * (m['d_model'] + m['heads'] * m['d_kv'] + m['d_ff']))
+    weighted = 3 * m['layers'] * rows * m['heads'] * length * length
+    gib = {'tessera': 0.5 + 4 * (4 * weights + saved) / (1 << 30), 'torch': 1 + 4 * (4 * weights + saved + weighted) / (1 << 30)}
+    return Model(f'{drawn.about(config)}, batch {drawn.batch(config)}', steps=2, batches=32, memory=gib, config=config)
+
 
 PEERS = {'tessera': 'Tessera', 'jax': 'JAX', 'torch': 'PyTorch', 'mesh_tf': 'Mesh-TensorFlow', 'mpi': 'Open MPI'}
 
@@ -76,15 +95,27 @@ class Setting:
     mode: Mode
     model: str
     dtype: str
+    memory: float = 1  # GiB of a process
 
     @property
     def name(self):
         return f'{PEERS[self.peer]} {self.mode.name}'
 
+    @property
+    def kind(self):
+        """Of settings of one kind the best is measured to the end. Compiled and eager PyTorch are two where models are drawn."""
+        return self.name.partition('+')[0] if self.peer == 'torch' and self.model.startswith('drawn') else PEERS[self.peer]
+
     def memory_gib(self, ranks):
-        return MODELS[self.model].memory[self.peer] * (ranks if self.mode.heavy else 1)
+        return self.memory * (ranks if self.mode.heavy else 1)
 
 
-def settings_for(model, dtype, peers, modes=None):
+# What drawn models are measured with unless other modes are named.
+DRAWN_MODES = ('one', 'data', 'eager', 'compile', 'eager+tcmalloc', 'compile+tcmalloc')
+
+
+def settings_for(name, model, dtype, peers, modes=None):
     """All settings of a model, those of the reference first. `modes` keeps only the named ones."""
-    return [Setting(peer, mode, model, dtype) for peer in MODES if peer in peers for mode in MODES[peer] if not modes or mode.name in modes]
+    modes = modes or (DRAWN_MODES if model.config else None)
+    return [Setting(peer, mode, name, dtype, model.memory[peer]) for peer in MODES if peer in peers and peer in model.memory for mode in MODES[peer]
+            if not modes or mode.name in modes]
