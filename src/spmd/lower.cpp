@@ -207,14 +207,12 @@ void Lowering::emit_ready_assigns(bool all) {
       waiting.push_back(std::move(assign));
       continue;
     }
-    Origin saved = origin_;
-    origin_ = assign.origin;
+    const OriginScope scope(*this, assign.origin);
     Step step;
     step.kind = Step::Kind::Assign;
     step.in = {assign.value};
     step.out = {assign.variable};
     emit(std::move(step));
-    origin_ = saved;
   }
   assigns_ = std::move(waiting);
 }

@@ -55,6 +55,19 @@ class Lowering {
     int recompute = 0;
     StepClass node_class = StepClass::ComponentWise;
   };
+  // Steps that are made while it lives have this origin.
+  class OriginScope {
+   public:
+    OriginScope(Lowering& lowering, Origin origin)
+        : lowering_(lowering), saved_(std::exchange(lowering.origin_, std::move(origin))) {}
+    ~OriginScope() { lowering_.origin_ = std::move(saved_); }
+    OriginScope(const OriginScope&) = delete;
+    OriginScope& operator=(const OriginScope&) = delete;
+
+   private:
+    Lowering& lowering_;
+    Origin saved_;
+  };
 
   // --- lower.cpp
   void count_uses(Scope& scope, const std::vector<int>& order, const std::vector<Tensor>& targets) const;

@@ -20,13 +20,10 @@ std::optional<int> Lowering::make_part(int id, const Placement& target, const st
   if (maker.call.op->additive) return add_parts(maker, target, why);
   const std::optional<std::vector<Placement>> wanted = inputs_of_part(maker, target);
   if (!wanted) return std::nullopt;
-  const Origin saved = origin_;
-  origin_ = {maker.name, maker.key, maker.where, maker.region, origin_.recompute};
+  const OriginScope scope(*this, {maker.name, maker.key, maker.where, maker.region, origin_.recompute});
   std::vector<int> inputs;
   for (std::size_t i = 0; i < maker.in.size(); ++i) inputs.push_back(reshard(maker.in[i], (*wanted)[i], why));
-  const int part = emit_run(maker.call, inputs, {target}).front();
-  origin_ = saved;
-  return part;
+  return emit_run(maker.call, inputs, {target}).front();
 }
 
 // Ranks that share memory read each other's inputs of a contraction where they lie (the gradient of a weight:
@@ -60,10 +57,9 @@ std::optional<int> Lowering::contract_part(const Step& maker, const Placement& t
   step.call = maker.call;
   step.in = maker.in;
   step.out = {part};
-  const Origin saved = origin_;
-  origin_ = {maker.name, maker.key, maker.where, maker.region, origin_.recompute, maker.node_class};
+  const OriginScope scope(
+      *this, {maker.name, maker.key, maker.where, maker.region, origin_.recompute, maker.node_class});
   emit_start_and_wait(std::move(step), id);
-  origin_ = saved;
   return part;
 }
 
@@ -86,11 +82,8 @@ std::optional<int> Lowering::add_parts(const Step& add, const Placement& target,
   if (!better) return std::nullopt;
   std::vector<int> parts;
   for (int in : add.in) parts.push_back(reshard(in, target, why));
-  const Origin saved = origin_;
-  origin_ = {add.name, add.key, add.where, add.region, origin_.recompute};
-  const int part = emit_run(add.call, parts, {target}).front();
-  origin_ = saved;
-  return part;
+  const OriginScope scope(*this, {add.name, add.key, add.where, add.region, origin_.recompute});
+  return emit_run(add.call, parts, {target}).front();
 }
 
 // Where a step's inputs must be for it to make its result at `target`, which lacks pending sums and cuts only
