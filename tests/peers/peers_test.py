@@ -19,7 +19,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(SOURCE / 'benchmarks' / 'peers'))
 from driver import collectives, data, drawn, environments, picture, report, rounds  # noqa: E402
 from driver.process import Failed, Process, Skipped  # noqa: E402
-from driver.settings import MODELS, MODES, Mode, Setting, drawn_model, settings_for  # noqa: E402
+from driver.settings import MODELS, MODES, Mode, Setting, drawn_model, of_each_mode, settings_for  # noqa: E402
 
 FAKE = SOURCE / 'tests' / 'peers' / 'fake_peer.py'
 RATE = ('well', 0, 0.5)  # of the bare products
@@ -157,7 +157,7 @@ class Drawn(Case):
         self.assertEqual(list(final), ['Tessera data', 'PyTorch eager', 'PyTorch compile'])
         text = report.markdown(run)
         self.assertIn('| small | 8 x 256 | data | 1.25 (1.25-1.25) | 1.88 (1.88-1.88) | 1.25 |', text)
-        self.assertIn('1 of 1 at least 1.2 times as fast as compiled PyTorch, 1 wanted.', text)
+        self.assertIn('1 of 1 models were run; 1 at least 1.2 times as fast as compiled PyTorch, 1 wanted.', text)
 
     def test_one_in_four_must_be_fast(self):
         fast, slow = (self.drawn(seconds)[2]['models'][0] for seconds in (1.0, 0.9))
@@ -195,6 +195,8 @@ class Drawn(Case):
         settings = settings_for('drawn_0', model, 'f32', ['tessera', 'jax', 'torch'])
         self.assertEqual([s.kind for s in settings], ['Tessera'] * 2 + ['PyTorch eager', 'PyTorch compile'] * 2)
         self.assertTrue(all(1 < s.memory < 8 for s in settings))
+        self.assertEqual([s.mode.name for s in of_each_mode(settings)], ['one', 'data', 'eager', 'compile'])
+        self.assertEqual([s.mode.name for s in of_each_mode(settings_for('drawn_0', model, 'f32', ['torch'], ['compile+tcmalloc']))], ['compile+tcmalloc'])
 
 
 class Collectives(Case):

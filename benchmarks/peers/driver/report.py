@@ -98,7 +98,7 @@ def drawn_section(entries, count):
     fast, wanted = drawn_verdict(entries, count)
     head = ['model', 'batch', 'Tessera\'s best layout', 'compiled PyTorch over Tessera', 'eager PyTorch over Tessera', 'the faster one']
     return ['## Drawn models', '', 'Time of a step of PyTorch\'s best setting over that of Tessera\'s, in the same round.', '', *table(head, rows), '',
-            f'{fast} of {count} at least {WANTED} times as fast as compiled PyTorch, {wanted} wanted.', '']
+            f'{len(entries)} of {count} models were run; {fast} at least {WANTED} times as fast as compiled PyTorch, {wanted} wanted.', '']
 
 
 def collectives_section(cells, ranks):

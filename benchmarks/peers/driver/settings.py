@@ -110,6 +110,14 @@ class Setting:
         return self.memory * (ranks if self.mode.heavy else 1)
 
 
+def of_each_mode(settings):
+    """The first setting of each mode, whatever its flags, which change no result."""
+    first = {}
+    for setting in settings:
+        first.setdefault((setting.peer, setting.mode.name.partition('+')[0]), setting)
+    return list(first.values())
+
+
 # What drawn models are measured with unless other modes are named.
 DRAWN_MODES = ('one', 'data', 'eager', 'compile', 'eager+tcmalloc', 'compile+tcmalloc')
 
