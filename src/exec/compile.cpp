@@ -165,11 +165,8 @@ void Session::Impl::initialise_all(std::vector<StoredVariable> added) {
       [&fresh, seed](int rank) {
         for (StoredVariable* v : fresh) {
           StoredShard& shard = v->shard(rank);
-          const std::int64_t count = shard.box.elements(),
-                             members = static_cast<std::int64_t>(shard.ranks.size());
-          const std::int64_t at =
-              std::find(shard.ranks.begin(), shard.ranks.end(), rank) - shard.ranks.begin();
-          initialise(*v, shard, seed, count * at / members, count * (at + 1) / members);
+          const auto [begin, end] = shard.slice_of(rank);
+          initialise(*v, shard, seed, begin, end);
         }
       },
       [](const std::vector<int>&) { return true; });

@@ -196,10 +196,7 @@ void Session::Impl::refresh_copies(const CompiledProgram& compiled) {
   pool.run_all([&stale](int rank) {
     for (const auto& [copy, parameter] : stale) {
       StoredShard &to = copy->shard(rank), &from = parameter->shard(rank);
-      const auto members = static_cast<std::int64_t>(to.ranks.size());
-      const std::int64_t at = std::find(to.ranks.begin(), to.ranks.end(), rank) - to.ranks.begin();
-      const std::int64_t begin = to.box.elements() * at / members,
-                         end = to.box.elements() * (at + 1) / members;
+      const auto [begin, end] = to.slice_of(rank);
       narrow_sums(reinterpret_cast<const float*>(from.data.data()) + begin,
                   reinterpret_cast<bf16*>(to.data.data()) + begin, end - begin);
     }

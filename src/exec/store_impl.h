@@ -1,10 +1,12 @@
 // The inside of a Store: which shards of which variables this process holds.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -18,6 +20,13 @@ struct StoredShard {
   std::vector<int> pending;  // coordinates on the pending axes; empty when complete
   std::vector<int> ranks;    // ascending
   AlignedBuffer data;
+
+  // The elements [first, second) that `rank` does of work that the ranks share.
+  std::pair<std::int64_t, std::int64_t> slice_of(int rank) const {
+    const auto members = static_cast<std::int64_t>(ranks.size());
+    const std::int64_t at = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    return {box.elements() * at / members, box.elements() * (at + 1) / members};
+  }
 };
 
 struct StoredVariable {

@@ -360,10 +360,9 @@ constinit const Op kLinearCrossEntropySum{
     .name = "linear_cross_entropy_sum",
     .doc =
         "The weighted sum of linear_cross_entropy and its gradients, which are known up to one factor as "
-        "soon as "
-        "the logits are. Inputs: x, table [`dim`, width], targets, weights. Outputs: the sum; loss of each "
-        "row; "
-        "gradients of the sum to x and to the table.",
+        "soon as the logits are. Inputs: x, table [`dim`, width], targets, weights. Outputs: the sum; loss "
+        "of each "
+        "row; gradients of the sum to x and to the table.",
     .infer = infer_linear_sum,
     .role = role_linear_sum,
     .exchange = exchange_linear,

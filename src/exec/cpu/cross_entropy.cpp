@@ -48,11 +48,14 @@ bool is_local(const CrossEntropyPlan& plan, std::int64_t target) {
   return target >= 0 && target < plan.length;
 }
 
-// Of a row whose logits sum to `sum` where the plan smooths labels.
-float loss_of(const CrossEntropyPlan& plan, bool counted, float at_target, float log_z, float sum) {
+// Of a row whose logits sum to `sum` where the plan smooths labels. Of several shards of a row each gives a
+// share: `leads` adds what belongs to the whole row, and at_target is 0 where the target is another's.
+float loss_of(const CrossEntropyPlan& plan, bool counted, float at_target, float log_z, float sum,
+              bool leads = true) {
   if (log_z == -INFINITY) return 0;
-  double loss = counted ? log_z - plan.on * static_cast<double>(at_target) - plan.off * sum : 0;
-  if (plan.z_loss > 0) loss += plan.z_loss * log_z * log_z;
+  const double whole = leads ? log_z : 0;
+  double loss = counted ? whole - plan.on * static_cast<double>(at_target) - plan.off * sum : 0;
+  if (plan.z_loss > 0) loss += plan.z_loss * whole * whole;
   return static_cast<float>(loss);
 }
 
@@ -193,24 +196,14 @@ void parts(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, float* lo
   }
 }
 
-// The shard's share of the loss.
-float share_of_loss(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, std::int64_t r,
-                    double log_z) {
-  if (log_z == -INFINITY) return 0;
-  const std::int64_t target = rows.targets[r];
-  double loss = rows.leads ? plan.z_loss * log_z * log_z : 0;
-  if (target < 0 || target >= plan.classes) return static_cast<float>(loss);
-  if (rows.leads) loss += log_z;
-  if (is_local(plan, target - rows.start)) loss -= plan.on * static_cast<double>(rows.at_target[r]);
-  return static_cast<float>(loss - plan.off * static_cast<double>(rows.smoothed[r]));
-}
-
 template <class G>
 void wholes(const CrossEntropyPlan& plan, const CrossEntropyRows& rows, const float* logits,
             std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
     const WholeRow whole = whole_row(rows.all + r, rows.shards, rows.pitch);
-    rows.loss[r] = share_of_loss(plan, rows, r, whole.log_z());
+    const bool counted = rows.targets[r] >= 0 && rows.targets[r] < plan.classes;
+    rows.loss[r] = loss_of(plan, counted, rows.at_target[r], static_cast<float>(whole.log_z()),
+                           rows.smoothed[r], rows.leads);
     if (rows.gradient != nullptr) {
       const double rescale = std::exp(static_cast<double>(rows.part[r].max) - whole.max);
       slopes<G>(plan, rows, r, logits + r * plan.length, rows.at_target[r], whole, rescale);
