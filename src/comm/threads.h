@@ -10,10 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -46,6 +48,12 @@ class ThreadsWorld {
   int size() const { return static_cast<int>(lines_.size()); }
   Communicator& communicator(int rank);
 
+  // What a rank does while it waits for another instead of sleeping: some of that one's work. Returns the
+  // seconds it took, 0 when there was none; there is more once that one calls announce(). REQUIRES that no
+  // rank is inside.
+  using Help = std::function<double(int waiter, int member)>;
+  void set_help(Help help) { help_ = std::move(help); }
+
   // Forgets the collectives of the run before. REQUIRES that no rank is inside, and that no run failed.
   void begin_run();
 
@@ -68,7 +76,7 @@ class ThreadsWorld {
   // Rank `waiter` waits until `arrived()`, which comes true by something that `member` does before it calls
   // announce(): it looks for some ten microseconds if every rank can have a core, then sleeps. When that
   // cannot happen any more (the run failed, the member left) or is overdue, calls give_up(overdue), which
-  // throws, or returns if `arrived()` has come true after all. Returns the seconds it took.
+  // throws, or returns if `arrived()` has come true after all. Returns the seconds it took, but for help.
   template <class Arrived, class GiveUp>
   double await(int waiter, int member, Arrived arrived, GiveUp give_up);
   // Wakes the ranks that sleep until this one has done something.
@@ -111,6 +119,7 @@ class ThreadsWorld {
                             std::uint64_t number) const;
 
   ThreadsOptions options_;
+  Help help_;
   int spins_ = 0;
   std::vector<Line> lines_;
   std::vector<std::unique_ptr<ThreadsCommunicator>> communicators_;
@@ -133,20 +142,23 @@ double ThreadsWorld::await(int waiter, int member, Arrived arrived, GiveUp give_
   std::atomic<int>& waits_for = lines_[static_cast<std::size_t>(waiter)].waits_for;
   std::this_thread::yield();
   waits_for.store(member, std::memory_order_release);
+  double helped = 0;
   for (bool there = false; !there;) {
     line.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t word = line.word.load(std::memory_order_seq_cst);
     there = arrived();
     const bool lost = !there && (failed() || line.left.load(std::memory_order_acquire));
+    const double help = !there && !lost && help_ ? help_(waiter, member) : 0;
+    helped += help;
     const double left = options_.deadline_seconds - (now() - begin);
-    if (!there && !lost && left > 0) nap(line, word, left);
+    if (!there && !lost && help == 0 && left > 0) nap(line, word, left);
     line.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (there || (!lost && left > 0)) continue;
     there = arrived();  // the member may have gone on, and left, since we looked
     if (!there) give_up(left <= 0);
   }
   waits_for.store(-1, std::memory_order_release);
-  return now() - begin;
+  return now() - begin - helped;
 }
 
 }  // namespace tessera

@@ -1,20 +1,33 @@
-// What ranks of one process share besides collectives: how far each of them is in the program. A rank that
-// wants to overwrite a variable's buffer that others read too waits until they have passed their last read.
+// What ranks of one process share besides collectives: how far each of them is in the program, and the work
+// that it does there. A rank that wants to overwrite a variable's buffer that others read too waits until
+// they have passed their last read; one that waits for another does parts of that one's work meanwhile.
 #pragma once
 
 #include <atomic>
+#include <span>
 #include <vector>
 
 #include "comm/threads.h"
+#include "exec/team.h"
 
 namespace tessera {
 
+// What a rank did for another one while it waited.
+struct Help {
+  int rank = 0, step = 0;  // whose work, and where that rank was
+  double begin = 0, end = 0;
+};
+
 class LocalRanks {
  public:
-  explicit LocalRanks(ThreadsWorld& world)
-      : world_(world), progress_(static_cast<std::size_t>(world.size())) {}
+  // Ranks help each other if `help` says so and each can have a core of its own.
+  LocalRanks(ThreadsWorld& world, bool help);
 
   void begin_run();  // no rank inside
+
+  std::span<OpenWork> open() { return open_; }  // by rank
+  // By the rank in this run. To be read by the rank's thread, or when no rank is inside.
+  const std::vector<Help>& helped(int rank) const { return progress_[static_cast<std::size_t>(rank)].helped; }
 
   // All steps before `step` are done.
   void reach(int rank, int step) {
@@ -43,9 +56,13 @@ class LocalRanks {
  private:
   struct alignas(64) Progress {
     std::atomic<int> step{-1};
+    std::vector<Help> helped;
   };
+  double help(int waiter, int member);
+
   ThreadsWorld& world_;
   std::vector<Progress> progress_;
+  std::vector<OpenWork> open_;
 };
 
 }  // namespace tessera

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "exec/team.h"
 
 namespace tessera {
 
@@ -22,6 +21,7 @@ struct RankPool::Shared {
   int left = 0;
   bool stop = false, abandoned = false;
   PoolPlan plan;
+  std::span<OpenWork> open;
   std::vector<std::thread> workers;
 };
 
@@ -33,7 +33,8 @@ void work(const std::shared_ptr<Shared>& shared, int rank) {
   const std::vector<int> processors =
       plan.processors.empty() ? std::vector<int>() : plan.processors[static_cast<std::size_t>(rank)];
   if (!processors.empty()) pin_this_thread(processors[0]);
-  Team team(plan.threads, processors);
+  Team team(plan.threads, processors,
+            shared->open.empty() ? nullptr : &shared->open[static_cast<std::size_t>(rank)]);
   const Team::Use use(team);
   std::uint64_t seen = 0;
   while (true) {
@@ -55,8 +56,9 @@ void work(const std::shared_ptr<Shared>& shared, int rank) {
 
 }  // namespace
 
-RankPool::RankPool(int ranks, PoolPlan plan) : shared_(std::make_shared<Shared>()) {
+RankPool::RankPool(int ranks, PoolPlan plan, std::span<OpenWork> open) : shared_(std::make_shared<Shared>()) {
   shared_->plan = std::move(plan);
+  shared_->open = open;
   shared_->running.assign(static_cast<std::size_t>(ranks), 0);
   for (int r = 0; r < ranks; ++r) shared_->workers.emplace_back([shared = shared_, r] { work(shared, r); });
 }

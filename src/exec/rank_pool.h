@@ -3,16 +3,19 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "exec/team.h"
 #include "exec/topology.h"
 
 namespace tessera {
 
 class RankPool {
  public:
-  // Each rank has a team of plan.threads, itself one of them.
-  RankPool(int ranks, PoolPlan plan);
+  // Each rank has a team of plan.threads, itself one of them. `open`: where each team shows its work to other
+  // ranks (empty: nowhere); as long-lived as what jobs capture.
+  RankPool(int ranks, PoolPlan plan, std::span<OpenWork> open = {});
   // Joins the threads, except those that are still inside an abandoned job.
   ~RankPool();
   RankPool(const RankPool&) = delete;

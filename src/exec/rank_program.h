@@ -50,6 +50,7 @@ struct TraceEvent {
   int step = 0;
   double begin = 0, end = 0;
   double waited = 0;  // for other ranks
+  double helped = 0;  // them, meanwhile
 };
 
 // When a rank got where in a traced run.
@@ -179,7 +180,8 @@ class RankProgram {
   int first_nonfinite_ = -1;
   std::vector<TraceEvent> trace_;
   RunTimes times_;
-  double waited_ = 0;  // wait_seconds_ after the last recorded step
+  double waited_ = 0;       // wait_seconds_ after the last recorded step
+  std::size_t helped_ = 0;  // entries of local_.helped() then
 };
 
 }  // namespace tessera

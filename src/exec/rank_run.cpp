@@ -117,6 +117,7 @@ void RankProgram::set_windows(const std::map<std::string, Window>& windows) {
 bool RankProgram::run(RunState& state) {
   contraction_seconds_ = wait_seconds_ = 0;
   first_nonfinite_ = -1;
+  helped_ = 0;
   trace_.clear();
   if (state.trace) trace_.reserve(steps_.size());
   const auto note_time = [&](double& time) { time = state.trace ? now() : 0; };
@@ -152,6 +153,8 @@ bool RankProgram::run(RunState& state) {
   note_time(times_.fetching);
   fetch(state);
   wait_seconds_ += communicator_.take_wait_seconds();
+  for (const Help& h : local_.helped(rank_))
+    if (steps_[static_cast<std::size_t>(h.step)].heavy) contraction_seconds_ += h.end - h.begin;
   note_time(times_.end);
   return true;
 }
@@ -160,7 +163,10 @@ void RankProgram::record(int index, double begin, double end) {
   const double before = trace_.empty() ? 0 : waited_;
   wait_seconds_ += communicator_.take_wait_seconds();
   waited_ = wait_seconds_;
-  trace_.push_back({index, begin, end, waited_ - before});
+  double helped = 0;
+  for (const std::vector<Help>& all = local_.helped(rank_); helped_ < all.size(); ++helped_)
+    helped += all[helped_].end - all[helped_].begin;
+  trace_.push_back({index, begin, end, waited_ - before, helped});
   times_.stepped = end;
 }
 

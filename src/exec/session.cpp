@@ -72,7 +72,7 @@ Session::Impl::Impl(const Graph& g, const Mesh& mesh, const Layout& l, SessionOp
       layout(l),
       options(std::move(o)),
       core(std::make_shared<SessionCore>(mesh, options)),
-      pool(mesh.ranks(), plan_pool(mesh.ranks(), options.pin)) {}
+      pool(mesh.ranks(), plan_pool(mesh.ranks(), options.pin), core->local.open()) {}
 
 CompiledProgram& Session::Impl::get(int id) {
   TESSERA_CHECK(id >= 0 && id < static_cast<int>(core->programs.size()),
@@ -245,8 +245,13 @@ void Session::Impl::add_traced(int id, double begin, double end) {
     trace.add_host(rank, "feeds", t.feeding, t.fed);
     for (const TraceEvent& e : compiled.ranks[r]->trace()) {
       const auto s = static_cast<std::size_t>(e.step);
-      steps[s] += share * (e.end - e.begin - e.waited);
+      steps[s] += share * (e.end - e.begin - e.waited - e.helped);
       trace.add(rank, compiled.program.steps[s], compiled.classes[s], e.begin, e.end, e.waited);
+    }
+    for (const Help& h : core->local.helped(rank)) {  // booked where the work was
+      const auto s = static_cast<std::size_t>(h.step);
+      steps[s] += share * (h.end - h.begin);
+      trace.add(rank, compiled.program.steps[s], compiled.classes[s], h.begin, h.end, 0);
     }
     trace.add_host(rank, "fetches", t.fetching, t.end);
   }

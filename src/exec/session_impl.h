@@ -36,7 +36,7 @@ struct SessionCore {
         world(mesh.ranks(), {options.deadline_seconds,
                              options.random_delays,
                              {options.link_latency_seconds, options.link_bytes_per_second}}),
-        local(world) {
+        local(world, options.lower.without.count("help") == 0) {
     store.impl().mesh = mesh;
   }
 
@@ -80,9 +80,13 @@ struct Session::Impl {
   void add_traced(int id, double begin, double end);
 };
 
-// Fault injection: `hook` is called before every step of every rank in later runs.
+// For tests. Fault injection: `hook` is called before every step of every rank in later runs.
 struct SessionHooks {
   static void set_step_hook(Session& session, StepHook hook) { session.impl_->hook = std::move(hook); }
+  // What the rank did for others in the last run.
+  static const std::vector<Help>& helped(Session& session, int rank) {
+    return session.impl_->core->local.helped(rank);
+  }
 };
 
 }  // namespace tessera

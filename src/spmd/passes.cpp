@@ -20,6 +20,8 @@ const std::vector<Pass>& passes() {
       {"copies",
        "parameters that are read in bf16 are kept in bf16, too, and cast once, where they are updated"},
       {"own_rows", "replicas in one process update rows of their own, and gradients are reduced only there"},
+      {"help",
+       "a rank that waits for another one of its process does parts of that one's products meanwhile"},
       {"in_place", "results take over the memory of inputs that end there"},
       {"views", "renames and reshapes of whole values copy nothing"},
   };

@@ -59,7 +59,7 @@ TEST_P(Waiting, ForACollective) {
 TEST_P(Waiting, ForTheProgressOfARank) {
   const int ranks = GetParam();
   ThreadsWorld world(ranks, {.deadline_seconds = 20, .random_delays = false});
-  LocalRanks local(world);
+  LocalRanks local(world, true);
   local.begin_run();
   run_ranks(world, [&](Communicator&, int rank) {
     if (rank == 1) {
@@ -97,7 +97,7 @@ TEST(WaitingTeam, HelpersSleepAndAreWaitedForAsleep) {
 TEST(WaitingFaults, AMemberThatLeavesOrHangsIsNamed) {
   for (const bool leaves : {true, false}) {
     ThreadsWorld world(3, {.deadline_seconds = 0.3, .random_delays = false});
-    LocalRanks local(world);
+    LocalRanks local(world, true);
     local.begin_run();
     try {
       run_ranks(world, [&](Communicator&, int rank) {

@@ -4,11 +4,13 @@
 
 #include <cmath>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/gemm_blocks.h"
+#include "exec/team.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +19,7 @@ TEST(Gemm, BlocksOfTheSumAreFewAndEqual) {
   for (const DType dtype : {DType::F32, DType::F64}) {
     const std::int64_t deepest = dtype == DType::F32 ? 320 : 240;
     for (std::int64_t k = 1; k <= 3000; ++k) {
-      const std::int64_t kc = GemmBlocks(dtype, dtype, 100, 100, k).kc, count = (k + kc - 1) / kc;
+      const std::int64_t kc = GemmBlocks(dtype, dtype, 100, 100, k, 1).kc, count = (k + kc - 1) / kc;
       ASSERT_LE(kc, deepest) << k;
       ASSERT_EQ(count, (k + deepest - 1) / deepest) << k;
       const std::int64_t last = k - (count - 1) * kc;
@@ -68,6 +70,49 @@ TEST(Gemm, SumsOverBlocks) {
               << m << "x" << n << "x" << k << " at " << i << "," << j;
         }
       }
+    }
+  }
+}
+
+// However many threads there are, and whoever of them does which part: sizes on both sides of what is shared.
+TEST(Gemm, TheSameBitsForAnyThreads) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  struct Case {
+    std::int64_t m, n, k;
+    DType dtype, result;
+  };
+  for (const Case& size : {Case{431, 530, 333, DType::F32, DType::F32},
+                           {600, 520, 650, DType::BF16, DType::BF16},
+                           {300, 1030, 321, DType::F64, DType::F64},
+                           {290, 600, 100, DType::BF16, DType::F32},
+                           {1201, 140, 100, DType::F32, DType::F32},
+                           {100, 2500, 90, DType::F32, DType::F32}}) {
+    const auto buffer = [&](std::int64_t elements, DType dtype) {
+      AlignedBuffer data(static_cast<std::size_t>(elements) * size_of(dtype));
+      for (std::int64_t i = 0; i < elements; ++i) {
+        const float x = normal(random);
+        if (dtype == DType::F32) reinterpret_cast<float*>(data.data())[i] = x;
+        if (dtype == DType::F64) reinterpret_cast<double*>(data.data())[i] = x;
+        if (dtype == DType::BF16) reinterpret_cast<bf16*>(data.data())[i] = bf16(x);
+      }
+      return data;
+    };
+    const AlignedBuffer a = buffer(size.m * size.k, size.dtype), b = buffer(size.k * size.n, size.dtype);
+    std::vector<std::string> results;
+    for (const int threads : {1, 2, 3, 5}) {
+      Team team(threads);
+      const Team::Use use(team);
+      GemmPlan plan;
+      plan.dtype = size.dtype, plan.result = size.result, plan.threads = threads;
+      plan.a_m = {size.m, size.k}, plan.a_k = {size.k, 1}, plan.b_n = {size.n, 1};
+      plan.b_k = {size.k, size.n}, plan.c_m = {size.m, size.n}, plan.c_n = {size.n, 1};
+      AlignedBuffer workspace(
+          static_cast<std::size_t>(gemm_workspace(plan.dtype, plan.result, size.m, size.n, size.k, threads)));
+      AlignedBuffer c(static_cast<std::size_t>(size.m * size.n) * size_of(size.result));
+      gemm(plan, a.data(), b.data(), c.data(), workspace.data());
+      results.emplace_back(reinterpret_cast<const char*>(c.data()), c.size());
+      EXPECT_TRUE(results.back() == results.front()) << threads << " threads, " << size.m << "x" << size.n;
     }
   }
 }

@@ -17,6 +17,10 @@
 #include "exec/cpu/gemm_blocks.h"
 #include "exec/cpu/tile-inl.h"
 
+namespace tessera {
+void* gemm_panel();  // where the calling thread packs its block of A
+}
+
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
 namespace HWY_NAMESPACE {
@@ -75,17 +79,17 @@ void pack_panel(const T* from, const GemmIndex& free, std::int64_t f0, int width
   }
 }
 
-// Operands of type T, a result of type R.
+// Operands of type T, a result of type R. Blocks are shared out to threads, or all the caller's (`alone`).
 template <class T, class R, class Acc>
 class BlockedProduct {
  public:
-  BlockedProduct(const GemmPlan& plan, GemmBlocks blocks, void* workspace) : plan_(plan), blocks_(blocks) {
-    a_pack_ = static_cast<Acc*>(workspace);
-    b_pack_ = a_pack_ + blocks.a_pack();
+  BlockedProduct(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, bool alone)
+      : plan_(plan), blocks_(blocks), alone_(alone) {
+    b_pack_ = static_cast<Acc*>(workspace);
     sums_ = b_pack_ + blocks.b_pack();
   }
 
-  void run(const T* a, const T* b, R* c, GemmRange range) {
+  void run(const T* a, const T* b, R* c, const GemmRange& range) const {
     const std::int64_t depth = plan_.a_k.count();
     // A result that cannot hold partial sums is kept in `sums_` until all of k is done.
     const bool apart = blocks_.apart && depth > blocks_.kc;
@@ -94,31 +98,54 @@ class BlockedProduct {
       const std::int64_t n1 = std::min(n0 + blocks_.nc, range.n_end);
       for (std::int64_t m0 = range.m_begin; m0 < range.m_end; m0 += m_step) {
         const std::int64_t m1 = std::min(m0 + m_step, range.m_end);
-        for (std::int64_t k0 = 0; k0 < std::max<std::int64_t>(depth, 1); k0 += blocks_.kc) {
-          const int kc = static_cast<int>(std::min<std::int64_t>(blocks_.kc, depth - k0));
-          straight_b_ = nullptr;
-          if (reads_b_straight(m1 - m0, n0, n1)) straight_b_ = b + plan_.b_n.at(n0) + plan_.b_k.at(k0);
-          if (!straight_b_) pack<kTileColumns<Acc>>(b, plan_.b_n, n0, n1, plan_.b_k, k0, kc, b_pack_);
-          for (std::int64_t i0 = m0; i0 < m1; i0 += blocks_.mc) {
-            const std::int64_t i1 = std::min<std::int64_t>(i0 + blocks_.mc, m1);
-            // Of rows that are read straight only the last, partial panel is packed.
-            straight_a_ = nullptr;
-            if (reads_a_straight(n1 - n0)) straight_a_ = a + plan_.a_m.at(i0) + plan_.a_k.at(k0);
-            const std::int64_t packed = straight_a_ ? i1 - (i1 - i0) % kTileRows : i0;
-            pack<kTileRows>(a, plan_.a_m, packed, i1, plan_.a_k, k0, kc, a_pack_);
-            if (apart) {
-              block<true>(c, m0, i0, i1, n0, n1, k0, kc);
-            } else {
-              block<false>(c, m0, i0, i1, n0, n1, k0, kc);
-            }
-          }
-        }
-        if (apart) store_sums(c, m0, m1, n0, n1);
+        for (std::int64_t k0 = 0; k0 < std::max<std::int64_t>(depth, 1); k0 += blocks_.kc)
+          run_depth(
+              a, b, c,
+              {m0, m1, n0, n1, k0, static_cast<int>(std::min<std::int64_t>(blocks_.kc, depth - k0)), apart});
+        if (!apart) continue;
+        in_blocks(m0, m1, blocks_.mc,
+                  [&](std::int64_t i0, std::int64_t i1) { store_sums(c, m0, i0, i1, n0, n1); });
       }
     }
   }
 
  private:
+  // Rows [m0, m1) and columns [n0, n1) of the result, summed over kc elements of k.
+  struct Depth {
+    std::int64_t m0, m1, n0, n1, k0;
+    int kc;
+    bool apart;
+    const T* straight_b = nullptr;  // b itself instead of its packed block
+  };
+
+  // body(i, end) for every block of `step` of [begin, end).
+  template <class Body>
+  void in_blocks(std::int64_t begin, std::int64_t end, std::int64_t step, const Body& body) const {
+    const auto block = [&](int i) { body(begin + i * step, std::min(begin + (i + 1) * step, end)); };
+    const int count = static_cast<int>((end - begin + step - 1) / step);
+    if (!alone_) return share_parts(count, block);
+    for (int i = 0; i < count; ++i) block(i);
+  }
+
+  void run_depth(const T* a, const T* b, R* c, Depth d) const {
+    constexpr std::int64_t kColumns = 512;  // that are packed at a time
+    static_assert(kColumns % kTileColumns<Acc> == 0);
+    if (reads_b_straight(d.m1 - d.m0, d.n0, d.n1)) {
+      d.straight_b = b + plan_.b_n.at(d.n0) + plan_.b_k.at(d.k0);
+    } else {
+      in_blocks(d.n0, d.n1, kColumns, [&](std::int64_t n, std::int64_t end) {
+        pack<kTileColumns<Acc>>(b, plan_.b_n, n, end, plan_.b_k, d.k0, d.kc, b_pack_ + (n - d.n0) * d.kc);
+      });
+    }
+    in_blocks(d.m0, d.m1, blocks_.mc, [&](std::int64_t i0, std::int64_t i1) {
+      if (d.apart) {
+        rows<true>(a, c, d, i0, i1);
+      } else {
+        rows<false>(a, c, d, i0, i1);
+      }
+    });
+  }
+
   // A few rows do not repay the packing of b, if its columns lie behind each other and fill whole tiles; few
   // columns do not repay that of a, if k does.
   bool reads_b_straight(std::int64_t rows, std::int64_t n0, std::int64_t n1) const {
@@ -133,7 +160,7 @@ class BlockedProduct {
 
   template <int kWidth>
   void pack(const T* from, const GemmIndex& free, std::int64_t begin, std::int64_t end, const GemmIndex& k,
-            std::int64_t k0, int kc, Acc* to) {
+            std::int64_t k0, int kc, Acc* to) const {
     std::int64_t f = begin;
     // Several panels at once, so that a row is read in one go and its conversion fills whole vectors.
     constexpr std::int64_t kRun = kTogether * kWidth;
@@ -161,32 +188,37 @@ class BlockedProduct {
     }
   }
 
-  // The product of the blocks into c, or into sums_ (row-major, nc wide, from row m0).
+  // Rows [i0, i1) of it into c, or into sums_ (row-major, nc wide, from row m0).
   template <bool kApart>
-  void block(R* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0, std::int64_t n1,
-             std::int64_t k0, int kc) {
-    Tile<Acc> tile{nullptr, b_pack_, 1, kTileRows, kTileColumns<Acc>, kc, k0 > 0 || plan_.accumulate};
-    std::int64_t b_panel = static_cast<std::int64_t>(kTileColumns<Acc>) * kc;
+  void rows(const T* a, R* c, const Depth& d, std::int64_t i0, std::int64_t i1) const {
+    auto* a_pack = static_cast<Acc*>(gemm_panel());
+    // Of rows that are read straight only the last, partial panel is packed.
+    const T* straight_a = nullptr;
+    if (reads_a_straight(d.n1 - d.n0)) straight_a = a + plan_.a_m.at(i0) + plan_.a_k.at(d.k0);
+    const std::int64_t packed = straight_a ? i1 - (i1 - i0) % kTileRows : i0;
+    pack<kTileRows>(a, plan_.a_m, packed, i1, plan_.a_k, d.k0, d.kc, a_pack);
+    Tile<Acc> tile{nullptr, b_pack_, 1, kTileRows, kTileColumns<Acc>, d.kc, d.k0 > 0 || plan_.accumulate};
+    std::int64_t b_panel = static_cast<std::int64_t>(kTileColumns<Acc>) * d.kc;
     if constexpr (std::is_same_v<T, Acc>) {
-      if (straight_b_) tile.b = straight_b_, tile.b_step = plan_.b_k.at(1), b_panel = kTileColumns<Acc>;
+      if (d.straight_b) tile.b = d.straight_b, tile.b_step = plan_.b_k.at(1), b_panel = kTileColumns<Acc>;
     }
-    for (std::int64_t n = n0; n < n1; n += kTileColumns<Acc>, tile.b += b_panel) {
-      const int columns = static_cast<int>(std::min<std::int64_t>(kTileColumns<Acc>, n1 - n));
-      const Acc* panel = a_pack_;
+    for (std::int64_t n = d.n0; n < d.n1; n += kTileColumns<Acc>, tile.b += b_panel) {
+      const int columns = static_cast<int>(std::min<std::int64_t>(kTileColumns<Acc>, d.n1 - n));
+      const Acc* panel = a_pack;
       for (std::int64_t i = i0; i < i1; i += kTileRows) {
         const int rows = static_cast<int>(std::min<std::int64_t>(kTileRows, i1 - i));
         bool straight = false;
-        if constexpr (std::is_same_v<T, Acc>) straight = straight_a_ && rows == kTileRows;
+        if constexpr (std::is_same_v<T, Acc>) straight = straight_a && rows == kTileRows;
         if (straight) {
-          if constexpr (std::is_same_v<T, Acc>) tile.a = straight_a_ + (i - i0) * plan_.a_m.at(1);
+          if constexpr (std::is_same_v<T, Acc>) tile.a = straight_a + (i - i0) * plan_.a_m.at(1);
           tile.a_row = plan_.a_m.at(1);
         } else {
           tile.a = panel, tile.a_row = 1;
-          panel += static_cast<std::int64_t>(kTileRows) * kc;
+          panel += static_cast<std::int64_t>(kTileRows) * d.kc;
         }
         if constexpr (kApart) {
           Acc* row[kTileRows];
-          for (int r = 0; r < kTileRows; ++r) row[r] = sums_ + (i - m0 + r) * blocks_.nc + (n - n0);
+          for (int r = 0; r < kTileRows; ++r) row[r] = sums_ + (i - d.m0 + r) * blocks_.nc + (n - d.n0);
           multiply(tile, straight, row);
         } else {
           tile_to_result(tile, straight, c, i, rows, n, columns);
@@ -200,7 +232,7 @@ class BlockedProduct {
   }
 
   void tile_to_result(Tile<Acc> tile, bool straight, R* c, std::int64_t m, int rows, std::int64_t n,
-                      int columns) {
+                      int columns) const {
     const bool contiguous = plan_.c_n.contiguous(n, columns);
     if constexpr (std::is_same_v<R, Acc>) {
       if (rows == kTileRows && columns == kTileColumns<Acc> && contiguous) {
@@ -219,7 +251,7 @@ class BlockedProduct {
   }
 
   // Sums that are added to never pass through a narrower type (`apart`).
-  void store_row(const Acc* from, bool add, R* row, std::int64_t n, int columns, bool contiguous) {
+  void store_row(const Acc* from, bool add, R* row, std::int64_t n, int columns, bool contiguous) const {
     if (contiguous && !add) return narrow_run(from, row + plan_.c_n.at(n), columns);
     for (int j = 0; j < columns; ++j) {
       R& to = row[plan_.c_n.at(n + j)];
@@ -231,26 +263,27 @@ class BlockedProduct {
     }
   }
 
-  void store_sums(R* c, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  // Rows [i0, i1) of sums_, which begins at row m0.
+  void store_sums(R* c, std::int64_t m0, std::int64_t i0, std::int64_t i1, std::int64_t n0,
+                  std::int64_t n1) const {
     const int columns = static_cast<int>(n1 - n0);
     const bool contiguous = plan_.c_n.contiguous(n0, columns);
-    for (std::int64_t m = m0; m < m1; ++m) {
+    for (std::int64_t m = i0; m < i1; ++m)
       store_row(sums_ + (m - m0) * blocks_.nc, false, c + plan_.c_m.at(m), n0, columns, contiguous);
-    }
   }
 
   const GemmPlan& plan_;
-  GemmBlocks blocks_;
-  Acc *a_pack_, *b_pack_, *sums_;
-  const T *straight_a_ = nullptr, *straight_b_ = nullptr;  // an operand itself instead of its packed block
+  const GemmBlocks& blocks_;
+  Acc *b_pack_, *sums_;
+  bool alone_;
 };
 
 // i32 is summed as u32, so that overflow wraps.
 void run_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a,
                std::int64_t a_at, const void* b, std::int64_t b_at, void* c, std::int64_t c_at,
-               const GemmRange& range) {
+               const GemmRange& range, bool alone) {
   const auto go = [&]<class T, class R, class Acc>(T, R, Acc) {
-    BlockedProduct<T, R, Acc>(plan, blocks, workspace)
+    BlockedProduct<T, R, Acc>(plan, blocks, workspace, alone)
         .run(static_cast<const T*>(a) + a_at, static_cast<const T*>(b) + b_at, static_cast<R*>(c) + c_at,
              range);
   };
@@ -270,8 +303,8 @@ void run_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, 
 
 void gemm_range(const GemmPlan& plan, const GemmBlocks& blocks, void* workspace, const void* a,
                 std::int64_t a_at, const void* b, std::int64_t b_at, void* c, std::int64_t c_at,
-                const GemmRange& range) {
-  run_range(plan, blocks, workspace, a, a_at, b, b_at, c, c_at, range);
+                const GemmRange& range, bool alone) {
+  run_range(plan, blocks, workspace, a, a_at, b, b_at, c, c_at, range, alone);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -297,35 +330,46 @@ GemmIndex::GemmIndex(std::vector<std::int64_t> offsets) : count_(static_cast<std
   }
 }
 
+void* gemm_panel() {
+  alignas(64) thread_local std::byte panel[GemmBlocks::kPanelBytes];
+  return panel;
+}
+
 std::int64_t gemm_workspace(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k,
                             int threads) {
-  return threads * GemmBlocks(dtype, result, m, n, k).bytes();
+  return threads * GemmBlocks(dtype, result, m, n, k, threads).bytes();
 }
 
 void gemm(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace) {
-  const std::int64_t m = plan.c_m.count(), n = plan.c_n.count();
-  const GemmBlocks blocks(plan.dtype, plan.result, m, n, plan.a_k.count());
+  constexpr double kWorthSharing = 1 << 24;  // multiplications: some tenths of a millisecond
+  const std::int64_t m = plan.c_m.count(), n = plan.c_n.count(), k = plan.a_k.count();
+  const GemmBlocks blocks(plan.dtype, plan.result, m, n, k, plan.threads);
   std::int64_t batches = 1;
   for (const GemmBatch& dim : plan.batch) batches *= dim.count;
-  // Threads share whole products when there are enough of them, else parts of the longer side.
-  const int parts = batches >= plan.threads ? 1 : plan.threads;
-  const auto work = [&](std::int64_t item, void* scratch) {
-    std::int64_t at[3] = {0, 0, 0}, rest = item / parts;
+  const auto product = [&](std::int64_t item, const GemmRange& range, void* scratch, bool alone) {
+    std::int64_t at[3] = {0, 0, 0};
     for (std::size_t d = plan.batch.size(); d-- > 0;) {
       const GemmBatch& dim = plan.batch[d];
-      const std::int64_t i = rest % dim.count;
-      rest /= dim.count;
+      const std::int64_t i = item % dim.count;
+      item /= dim.count;
       at[0] += i * dim.a, at[1] += i * dim.b, at[2] += i * dim.c;
     }
-    const GemmRange range = GemmRange::part(m, n, item % parts, parts);
     if (range.empty()) return;
-    HWY_DYNAMIC_DISPATCH(gemm_range)(plan, blocks, scratch, a, at[0], b, at[1], c, at[2], range);
+    HWY_DYNAMIC_DISPATCH(gemm_range)(plan, blocks, scratch, a, at[0], b, at[1], c, at[2], range, alone);
   };
+  // Blocks of a large product are shared. Else threads do whole products when there are enough of them, or
+  // parts of the longer side.
+  if (m > blocks.mc &&
+      static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) >= kWorthSharing) {
+    for (std::int64_t item = 0; item < batches; ++item) product(item, {0, m, 0, n}, workspace, false);
+    return;
+  }
+  const int parts = batches >= plan.threads ? 1 : plan.threads;
   const std::int64_t items = batches * parts;
   for_each_part(plan.threads, [&](int part) {
     char* scratch = static_cast<char*>(workspace) + part * blocks.bytes();
     for (std::int64_t i = items * part / plan.threads; i < items * (part + 1) / plan.threads; ++i)
-      work(i, scratch);
+      product(i / parts, GemmRange::part(m, n, i % parts, parts), scratch, true);
   });
 }
 

@@ -1,5 +1,6 @@
 // Matrix products of this project's own: any strides, any element type, without copies of whole operands.
-// Operands are packed block by block into the calling thread's workspace, which is where bf16 becomes f32.
+// Operands are packed block by block, which is where bf16 becomes f32. The threads of a team, and ranks that
+// wait for the caller's, share the packed blocks of b of a large product and take blocks of rows of it.
 //
 // oneDNN is used where it has better instructions (product.h); this serves f64 and i32, machines without
 // AVX-512 and operands whose strides oneDNN does not take.

@@ -13,41 +13,52 @@ constexpr int kGemmMaxColumnBytes = 128;
 
 // A block of A (mc x kc) stays in the second-level cache, a panel of B in the first, a block of B (kc x nc)
 // in the third. Every block of k goes over the result once more: there are as few as fit, of equal size.
+// Blocks of rows are of equal size, too, and as many for each thread: they are what threads share.
 struct GemmBlocks {
+  static constexpr std::int64_t kMostRows = 144, kLeastRows = 48;
+
   int kc = 0;
-  std::int64_t mc = 144, nc = 2048;
-  std::int64_t m_apart = 576;  // rows of a block of sums
-  bool apart = false;          // sums cannot live in the result
+  std::int64_t mc = kMostRows, nc = 2048;
+  std::int64_t m_apart = 0;  // rows of a block of sums
+  bool apart = false;        // sums cannot live in the result
   std::int64_t element = 4;
 
-  GemmBlocks(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k) {
+  GemmBlocks(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
     element = dtype == DType::F64 ? 8 : 4;
     apart = result == DType::BF16;
     std::int64_t deepest = 320;
     if (dtype == DType::F64) deepest = 240, nc = 512;
     if (apart) nc = 512;
     const std::int64_t panel = kGemmMaxColumnBytes / element;
-    m_apart = std::min(m_apart, round_up(m, kGemmMaxRows));
-    mc = std::min(mc, round_up(m, kGemmMaxRows));
+    const std::int64_t blocks = round_up((m + kMostRows - 1) / kMostRows, threads);
+    mc = round_up(std::max((m + blocks - 1) / blocks, std::min(m, kLeastRows)), kGemmMaxRows);
+    m_apart = kTogetherApart * mc;
     nc = std::min(nc, round_up(n, panel));
+    m_ = round_up(m, kGemmMaxRows);
     k_ = std::clamp<std::int64_t>(k, 1, deepest);
     many_ = k > deepest;
     const std::int64_t count = many_ ? (k + deepest - 1) / deepest : 1;
     kc = static_cast<int>(round_up((std::max<std::int64_t>(k, 1) + count - 1) / count, 8));
   }
 
+  // A block of A belongs to the thread that packs it.
+  static constexpr std::size_t kPanelBytes = kMostRows * 240 * sizeof(double);
+
   // Sizes in elements, multiples of a cache line.
-  std::int64_t a_pack() const { return round_up(mc * k_, 16); }
   std::int64_t b_pack() const { return round_up(nc * k_, 16); }
-  std::int64_t sums() const { return apart && many_ ? round_up(m_apart, kGemmMaxRows) * nc : 0; }
-  std::int64_t bytes() const { return (a_pack() + b_pack() + sums()) * element; }
+  std::int64_t sums() const { return apart && many_ ? std::min(kTogetherApart * kMostRows, m_) * nc : 0; }
+  std::int64_t bytes() const { return (b_pack() + sums()) * element; }
 
   static std::int64_t round_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
 
  private:
-  std::int64_t k_ = 0;
+  static constexpr std::int64_t kTogetherApart = 4;  // blocks of rows whose sums are kept at a time
+
+  std::int64_t m_ = 0, k_ = 0;
   bool many_ = false;
 };
+
+static_assert(GemmBlocks::kPanelBytes >= GemmBlocks::kMostRows * 320 * sizeof(float));
 
 struct GemmRange {
   std::int64_t m_begin = 0, m_end = 0, n_begin = 0, n_end = 0;
