@@ -143,8 +143,8 @@ class AttentionItem {
       const Range seen = pair.seen[q / kPanel];
       if (seen.empty()) continue;
       for (int m = seen.begin / kTileRows * kTileRows; m < seen.end; m += kTileRows) {
-        tile_at<true>(memory_row(rows, pair.first + m), width_, columns + q, kBlock, tile + m * kBlock + q,
-                      kBlock, features, false);
+        tile_at<TileForm::Rows>(memory_row(rows, pair.first + m), width_, columns + q, kBlock,
+                                tile + m * kBlock + q, kBlock, features, false);
       }
     }
   }
@@ -155,8 +155,9 @@ class AttentionItem {
       for (int q = 0; q < pair.queries; q += kTileRows) {
         const Range seen = pair.memory_seen(q, q + kTileRows);
         if (seen.empty()) continue;
-        tile_at<false>(tile + seen.begin * kBlock + q, kBlock, memory_row(rows, pair.first + seen.begin) + d,
-                       width_, sums + q * width_ + d, width_, seen.size(), true);
+        tile_at<TileForm::Columns>(tile + seen.begin * kBlock + q, kBlock,
+                                   memory_row(rows, pair.first + seen.begin) + d, width_,
+                                   sums + q * width_ + d, width_, seen.size(), true);
       }
     }
   }

@@ -153,9 +153,9 @@ class BackwardItem : public AttentionItem<T> {
       for (int m = 0; m < pair.memory; m += kTileRows) {
         const Range seeing = pair.queries_seeing(m, m + kTileRows);
         if (seeing.empty()) continue;
-        tile_at<true>(tile + m * kBlock + seeing.begin, kBlock, rows + seeing.begin * this->width_ + d,
-                      this->width_, this->memory_row(sums, pair.first + m) + d, this->width_, seeing.size(),
-                      true);
+        tile_at<TileForm::Rows>(
+            tile + m * kBlock + seeing.begin, kBlock, rows + seeing.begin * this->width_ + d, this->width_,
+            this->memory_row(sums, pair.first + m) + d, this->width_, seeing.size(), true);
       }
     }
   }

@@ -30,13 +30,13 @@ static_assert(kAttentionWidth % kTileColumns<float> == 0);
 using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
 using IntTag = hwy::HWY_NAMESPACE::Rebind<std::int32_t, FloatTag>;
 
-// A register tile of c = a b, or added to it; of a, rows (kStraight) or columns lie `a_pitch` apart.
-template <bool kStraight>
+// A register tile of c = a b, or added to it; of a, rows or columns lie `a_pitch` apart.
+template <TileForm kForm>
 HWY_INLINE void tile_at(const float* a, std::int64_t a_pitch, const float* b, std::int64_t b_pitch, float* c,
                         std::int64_t c_pitch, int kc, bool add) {
   float* row[kTileRows];
   for (int i = 0; i < kTileRows; ++i) row[i] = c + i * c_pitch;
-  multiply_tile<kStraight>(Tile<float>{a, b, a_pitch, a_pitch, b_pitch, kc, add}, row);
+  multiply_tile<kForm>(Tile<float>{a, b, a_pitch, a_pitch, b_pitch, kc, add}, row);
 }
 
 struct Range {

@@ -219,6 +219,7 @@ class BlockedProduct {
         if constexpr (kApart) {
           Acc* row[kTileRows];
           for (int r = 0; r < kTileRows; ++r) row[r] = sums_ + (i - d.m0 + r) * blocks_.nc + (n - d.n0);
+          fetch(row);
           multiply(tile, straight, row);
         } else {
           tile_to_result(tile, straight, c, i, rows, n, columns);
@@ -228,7 +229,19 @@ class BlockedProduct {
   }
 
   static void multiply(const Tile<Acc>& tile, bool straight, Acc* const* row) {
-    (straight ? multiply_tile<true, Acc> : multiply_tile<false, Acc>)(tile, row);
+    if (straight) return multiply_tile<TileForm::Rows>(tile, row);
+    if (tile.b_step != kTileColumns<Acc>) return multiply_tile<TileForm::Columns>(tile, row);
+    multiply_tile<TileForm::Panels>(tile, row);
+  }
+
+  // The result's lines are on their way while the tile is summed. (Inlined, or the compiler drops calls of a
+  // function that only prefetches.)
+  static HWY_INLINE void fetch(Acc* const* row) {
+    constexpr int kLast = kTileColumns<Acc> - 1;
+    for (int r = 0; r < kTileRows; ++r) {
+      __builtin_prefetch(row[r], 1);
+      __builtin_prefetch(row[r] + kLast, 1);
+    }
   }
 
   void tile_to_result(Tile<Acc> tile, bool straight, R* c, std::int64_t m, int rows, std::int64_t n,
@@ -238,6 +251,7 @@ class BlockedProduct {
       if (rows == kTileRows && columns == kTileColumns<Acc> && contiguous) {
         Acc* row[kTileRows];
         for (int r = 0; r < kTileRows; ++r) row[r] = c + plan_.c_m.at(m + r) + plan_.c_n.at(n);
+        fetch(row);
         return multiply(tile, straight, row);
       }
     }

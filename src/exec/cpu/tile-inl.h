@@ -88,9 +88,13 @@ struct Tile {
   bool add;  // to what is in c
 };
 
-// c[i] = row i of the product, kTileRows by kTileColumns. Of a, one step is 1: with kStraight rows lie in
-// memory as they are (element (i, k) at i * a_row + k), else columns do (at i + k * a_step), as in a panel.
-template <bool kStraight, class Acc>
+// How a tile's operands lie. Of a, one step is 1: `Rows` of it lie in memory as they are (element (i, k) at
+// i * a_row + k), or `Columns` do (at i + k * a_step). `Panels`: columns of both, without gaps, which takes
+// no instructions to step from one to the next.
+enum class TileForm { Rows, Columns, Panels };
+
+// c[i] = row i of the product, kTileRows by kTileColumns.
+template <TileForm kForm, class Acc>
 HWY_INLINE void multiply_tile(const Tile<Acc>& tile, Acc* const* c) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<Acc> d;
@@ -98,11 +102,16 @@ HWY_INLINE void multiply_tile(const Tile<Acc>& tile, Acc* const* c) {
   constexpr int kLanes = static_cast<int>(HWY_LANES(Acc));
   const Acc* HWY_RESTRICT a = tile.a;
   const Acc* HWY_RESTRICT b = tile.b;
-  const std::int64_t a_row = kStraight ? tile.a_row : 1, a_step = kStraight ? 1 : tile.a_step;
-  const std::int64_t b_step = tile.b_step;
+  const std::int64_t a_row = kForm == TileForm::Rows ? tile.a_row : 1;
+  const std::int64_t a_step = kForm == TileForm::Rows     ? 1
+                              : kForm == TileForm::Panels ? kTileRows
+                                                          : tile.a_step;
+  const std::int64_t b_step = kForm == TileForm::Panels ? kTileColumns<Acc> : tile.b_step;
   V s0[kTileRows], s1[kTileRows];
 #pragma GCC unroll 12
   for (int i = 0; i < kTileRows; ++i) s0[i] = s1[i] = hn::Zero(d);
+    // Unrolled: where two hardware threads share a core, its instructions are what a product waits for.
+#pragma GCC unroll 4
   for (int k = 0; k < tile.kc; ++k) {
     const V b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + kLanes);
 #pragma GCC unroll 12
