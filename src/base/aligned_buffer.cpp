@@ -1,6 +1,8 @@
 // Memory aligned to cache lines.
 #include "base/aligned_buffer.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -15,12 +17,16 @@ void AlignedBuffer::Free::operator()(std::byte* p) const {
 AlignedBuffer::AlignedBuffer(std::size_t size, Fill fill) : size_(size) {
   // More than a process can address: some allocators end the program instead of refusing that.
   constexpr std::size_t kAddressable = std::size_t{1} << 47;
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
   if (size == 0) return;
   void* memory = nullptr;
-  if (size >= kAddressable || posix_memalign(&memory, kAlignment, size) != 0) {
+  const bool huge = size >= 2 * kHugePage;
+  if (size >= kAddressable || posix_memalign(&memory, huge ? kHugePage : kAlignment, size) != 0) {
     throw SystemError(fmt::format("cannot allocate {} bytes of memory", size), ExitCode::Memory);
   }
   data_.reset(static_cast<std::byte*>(memory));
+  // Advice only, for whole huge pages: a refusal changes speed.
+  if (huge) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
   if (fill == Fill::Zero) std::memset(memory, 0, size);
 }
 

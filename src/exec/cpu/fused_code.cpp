@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "base/vector-inl.h"
+#include "exec/cpu/fused_elements-inl.h"
 #include "exec/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,11 +24,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-template <class T>
-HWY_INLINE const T* data(const BlockOperand& operand) {
-  return static_cast<const T*>(operand.data);
-}
 
 // --- vector loops: kF is a functor of (tag, vectors...)
 // ----------------------------------------------------------------
@@ -148,20 +144,6 @@ TESSERA_BINARY(NotEqual, hn::Not(hn::Eq(a, b)))  // Ne is false for NaN on x86
 // --- element loops: i32, comparisons of f64, and functions that only the C library has
 // --------------------------------------
 
-template <class To, class From, class F>
-HWY_INLINE void elements1(const BlockOperand* in, void* result, std::size_t n, F f) {
-  const From* a = data<From>(in[0]);
-  To* out = static_cast<To*>(result);
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<To>(f(a[i & in[0].mask]));
-}
-
-template <class To, class From, class F>
-HWY_INLINE void elements2(const BlockOperand* in, void* result, std::size_t n, F f) {
-  const From *a = data<From>(in[0]), *b = data<From>(in[1]);
-  To* out = static_cast<To*>(result);
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<To>(f(a[i & in[0].mask], b[i & in[1].mask]));
-}
-
 #define TESSERA_ELEMENT1(To, From, ...)                                     \
   [](const BlockOperand* in, void* result, std::size_t n) {                 \
     elements1<To, From>(in, result, n, [](From a) { return __VA_ARGS__; }); \
@@ -170,13 +152,6 @@ HWY_INLINE void elements2(const BlockOperand* in, void* result, std::size_t n, F
   [](const BlockOperand* in, void* result, std::size_t n) {                         \
     elements2<To, From>(in, result, n, [](From a, From b) { return __VA_ARGS__; }); \
   }
-
-HWY_INLINE std::int32_t to_i32(double x) {
-  if (std::isnan(x)) return 0;
-  constexpr double kLow = std::numeric_limits<std::int32_t>::min(),
-                   kHigh = std::numeric_limits<std::int32_t>::max();
-  return static_cast<std::int32_t>(std::clamp(x, kLow, kHigh));
-}
 
 HWY_INLINE double floor_mod(double a, double b) {
   const double rest = std::fmod(a, b);
@@ -382,91 +357,8 @@ BlockInstruction i32_instruction(Scalar op) {
   }
 }
 
-void round_to_bf16(const BlockOperand* in, void* result, std::size_t n) {
-  const hn::ScalableTag<float> d;
-  const hn::Rebind<std::uint32_t, decltype(d)> u;
-  const float* a = data<float>(in[0]);
-  std::uint32_t* out = static_cast<std::uint32_t*>(result);
-  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
-    const auto bits = bf16_bits(d, hn::LoadU(d, a + (i & in[0].mask)));
-    hn::StoreU(hn::And(bits, hn::Set(u, 0xffff0000u)), u, out + i);
-  }
-}
-
-BlockInstruction cast_from_f32(DType type) {
-  switch (type) {
-    case DType::F32:
-      return TESSERA_ELEMENT1(float, float, a);
-    case DType::BF16:
-      return round_to_bf16;
-    case DType::F64:
-      return TESSERA_ELEMENT1(double, float, a);
-    case DType::I32:
-      return TESSERA_ELEMENT1(i32, float, to_i32(a));
-    case DType::Bool:
-      return TESSERA_ELEMENT1(i32, float, a != 0);
-  }
-  return nullptr;
-}
-
-BlockInstruction cast_from_f64(DType type) {
-  switch (type) {
-    case DType::F32:
-      return TESSERA_ELEMENT1(float, double, a);
-    case DType::BF16:
-      return TESSERA_ELEMENT1(float, double, static_cast<float>(bf16(static_cast<float>(a))));
-    case DType::F64:
-      return TESSERA_ELEMENT1(double, double, a);
-    case DType::I32:
-      return TESSERA_ELEMENT1(i32, double, to_i32(a));
-    case DType::Bool:
-      return TESSERA_ELEMENT1(i32, double, a != 0);
-  }
-  return nullptr;
-}
-
-BlockInstruction cast_from_i32(DType type) {
-  switch (type) {
-    case DType::F32:
-      return TESSERA_ELEMENT1(float, i32, a);
-    case DType::BF16:
-      return TESSERA_ELEMENT1(float, i32, static_cast<float>(bf16(static_cast<float>(a))));
-    case DType::F64:
-      return TESSERA_ELEMENT1(double, i32, a);
-    case DType::I32:
-      return TESSERA_ELEMENT1(i32, i32, a);
-    case DType::Bool:
-      return TESSERA_ELEMENT1(i32, i32, a != 0);
-  }
-  return nullptr;
-}
-
 #undef TESSERA_ELEMENT1
 #undef TESSERA_ELEMENT2
-
-template <class To, class From>
-HWY_INLINE void load_elements(const void* from, std::int64_t stride, void* to, std::size_t n) {
-  const From* a = static_cast<const From*>(from);
-  To* out = static_cast<To*>(to);
-  if (stride == 0) {
-    std::fill_n(out, n, widened<To>(*a));
-    return;
-  }
-  if constexpr (!std::is_same_v<From, bool>) {
-    if (stride == 1) return widen_run(a, out, static_cast<std::int64_t>(n));
-  }
-  for (std::size_t i = 0; i < n; ++i, a += stride) out[i] = widened<To>(*a);
-}
-
-template <class To, class From>
-HWY_INLINE void store_elements(const void* from, void* to, std::int64_t stride, std::size_t n) {
-  const From* a = static_cast<const From*>(from);
-  To* out = static_cast<To*>(to);
-  if constexpr (!std::is_same_v<To, bool>) {
-    if (stride == 1) return narrow_run(a, out, static_cast<std::int64_t>(n));
-  }
-  for (std::size_t i = 0; i < n; ++i, out += stride) *out = narrowed<To>(a[i]);
-}
 
 }  // namespace
 
@@ -474,42 +366,6 @@ BlockInstruction pick_instruction(Scalar op, Lane lane) {
   return lane == Lane::F32   ? f32_instruction(op)
          : lane == Lane::F64 ? f64_instruction(op)
                              : i32_instruction(op);
-}
-
-BlockInstruction pick_cast(Lane from, DType type) {
-  return from == Lane::F32   ? cast_from_f32(type)
-         : from == Lane::F64 ? cast_from_f64(type)
-                             : cast_from_i32(type);
-}
-
-void load_elements_of(DType type, const void* from, std::int64_t stride, void* to, std::size_t n) {
-  switch (type) {
-    case DType::F32:
-      return load_elements<float, float>(from, stride, to, n);
-    case DType::BF16:
-      return load_elements<float, bf16>(from, stride, to, n);
-    case DType::F64:
-      return load_elements<double, double>(from, stride, to, n);
-    case DType::I32:
-      return load_elements<i32, i32>(from, stride, to, n);
-    case DType::Bool:
-      return load_elements<i32, bool>(from, stride, to, n);
-  }
-}
-
-void store_elements_of(DType type, const void* from, void* to, std::int64_t stride, std::size_t n) {
-  switch (type) {
-    case DType::F32:
-      return store_elements<float, float>(from, to, stride, n);
-    case DType::BF16:
-      return store_elements<bf16, float>(from, to, stride, n);
-    case DType::F64:
-      return store_elements<double, double>(from, to, stride, n);
-    case DType::I32:
-      return store_elements<i32, i32>(from, to, stride, n);
-    case DType::Bool:
-      return store_elements<bool, i32>(from, to, stride, n);
-  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -520,24 +376,9 @@ HWY_AFTER_NAMESPACE();
 namespace tessera {
 
 HWY_EXPORT(pick_instruction);
-HWY_EXPORT(pick_cast);
-HWY_EXPORT(load_elements_of);
-HWY_EXPORT(store_elements_of);
 
 BlockInstruction block_instruction(Scalar op, Lane lane) {
   return HWY_DYNAMIC_DISPATCH(pick_instruction)(op, lane);
-}
-
-BlockInstruction block_cast(Lane from, DType type) {
-  return HWY_DYNAMIC_DISPATCH(pick_cast)(from, type);
-}
-
-void load_block(DType type, const void* from, std::int64_t stride, void* to, std::size_t n) {
-  HWY_DYNAMIC_DISPATCH(load_elements_of)(type, from, stride, to, n);
-}
-
-void store_block(DType type, const void* from, void* to, std::int64_t stride, std::size_t n) {
-  HWY_DYNAMIC_DISPATCH(store_elements_of)(type, from, to, stride, n);
 }
 
 }  // namespace tessera
