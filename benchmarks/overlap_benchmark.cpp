@@ -1,6 +1,7 @@
 // Communication under computation, on a link that is made of waiting and carries all of a step's collectives
 // in half the time of its work: a step with and without the overlap pass over one without any link
-// (`over_work`). The three take turns.
+// (`over_work`). The three take turns. And steps with and without buckets, on a link whose collectives cost
+// 0.2 ms each, of layers so small that this is most of their time.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -48,11 +49,38 @@ void overlap(benchmark::State& state, const char* layout) {
   state.counters["over_work_without"] = median(ratios_without);
 }
 
+void buckets(benchmark::State& state, std::int64_t width) {
+  const testing::DeepMlp model(24, 16, width);
+  const FeedMap feeds = model.feeds();
+  SessionOptions options;
+  Variant plain(model, "batch:data", options);
+  options.link_latency_seconds = 2e-4;
+  Variant with(model, "batch:data", options);
+  options.lower.without = {"buckets"};
+  Variant without(model, "batch:data", options);
+  std::vector<double> alone, milliseconds_with, milliseconds_without;
+  for (auto _ : state) {
+    alone.push_back(1e3 * plain.step(feeds));
+    milliseconds_with.push_back(1e3 * with.step(feeds));
+    milliseconds_without.push_back(1e3 * without.step(feeds));
+  }
+  state.counters["work_ms"] = median(alone);
+  state.counters["ms"] = median(milliseconds_with);
+  state.counters["ms_without"] = median(milliseconds_without);
+  const auto collectives = [](const Variant& v) {
+    return static_cast<double>(v.session.stats().collectives);
+  };
+  state.counters["collectives"] = collectives(with);
+  state.counters["collectives_without"] = collectives(without);
+}
+
 BENCHMARK_CAPTURE(overlap, data, "batch:data")->Iterations(40)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(overlap, params_split, "batch:data;params.*:data;slots.*:data")
     ->Iterations(40)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(buckets, width_32, 32)->Iterations(40)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(buckets, width_256, 256)->Iterations(40)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace tessera::benchmarks

@@ -57,6 +57,16 @@ struct Collective {
   // rank receives (contract: reads) from others.
   std::int64_t bytes = 0;
   std::string reason;  // why it is there, and which rule change would remove it
+  // A bucket, several reductions in one (all_reduce or reduce_scatter): what each was by itself, with its
+  // provenance. Part i takes input i to output i, `bytes` is the sum. Empty where there is one.
+  struct Part {
+    std::string dim;
+    std::int64_t bytes = 0;
+    std::string reason, name;
+    Location where;
+    Region region = Region::Forward;
+  };
+  std::vector<Part> parts = {};
 };
 
 struct Step {
@@ -68,7 +78,7 @@ struct Step {
     Slice,  // out = the part of in that out's placement wants; no communication. Where out is pending over an
             // axis and in is not, only ranks with coordinate 0 there keep the values, the others hold the
             // reduction's identity
-    Start,  // begins a collective on in
+    Start,  // begins a collective on in; of a bucket every input goes to the output of its number
     Wait,   // ends it: the result is in out, and no member still reads my in
     Assign,  // variable = in
     Free,    // last use of `in`; bookkeeping for people and the verifier
@@ -122,6 +132,10 @@ class Target {
   // is under way by itself, without the rank's processors. 0: there is nothing to hide.
   virtual double work_seconds(const Program&, const Step&) const { return 0; }
   virtual double wire_seconds(const Collective&) const { return 0; }
+  // What a collective costs the rank's processors whatever it carries, and what reading bytes costs them that
+  // have lain about meanwhile.
+  virtual double meeting_seconds() const { return 0; }
+  virtual double memory_seconds(std::int64_t) const { return 0; }
   // By what part of a program's work ranks may come to a collective one after the other: other work between
   // its start and its wait lets them.
   virtual double arrival_spread() const { return 0; }
@@ -146,7 +160,7 @@ struct LowerOptions {
   std::map<std::string, Call>
       copies;            // casts of parameters that working copies are kept of, by name; lower() adds its own
   bool pin_all = false;  // keep every value separate and alive (inspection, NaN naming)
-  // The machine, for "overlap" and the budget; null: one whose collectives hide behind nothing.
+  // The machine, for "buckets", "overlap" and the budget; null: one whose collectives cost nothing.
   const Target* target = nullptr;
   // Budget of a process that holds all ranks: variables, which replicas share, and arenas. Values are
   // computed again where that is needed. 0: none.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "comm/pieces.h"
@@ -35,6 +36,12 @@ std::uint64_t fingerprint_of(const CollectivePlan& plan) {
   hash.add(static_cast<std::uint64_t>(plan.dtype));
   hash.add(static_cast<std::uint64_t>(plan.combine));
   hash.add(static_cast<std::uint64_t>(plan.bytes));
+  for (const BucketPart& part : plan.parts) {
+    hash.add(part.what);
+    hash.add(static_cast<std::uint64_t>(part.dtype));
+    hash.add(static_cast<std::uint64_t>(part.bytes));
+  }
+  hash.add(plan.parts.size());
   for (int member : plan.group) hash.add(static_cast<std::uint64_t>(member));
   return hash.value();
 }
@@ -55,25 +62,45 @@ void check(const CollectivePlan& plan, int rank, int size) {
       TESSERA_ASSERT(std::binary_search(group.begin(), group.end(), source),
                      "{} of {}: takes from rank {}, which is not in the group {}", plan.kind, plan.what,
                      source, fmt::join(group, ","));
+    TESSERA_ASSERT(piece.part < std::max<std::size_t>(1, plan.parts.size()), "{} of {}: no part {}",
+                   plan.kind, plan.what, piece.part);
   }
 }
 
 // Small reductions are read whole by everyone.
 constexpr std::int64_t kSmallBytes = 16 * 1024;
 
+bool is_whole(const Piece& piece, const std::vector<int>& group) {
+  const bool contiguous = piece.extent.empty() ||
+                          (piece.extent.size() == 1 && piece.from_stride[0] == 1 && piece.to_stride[0] == 1);
+  return piece.sources == group && piece.from == 0 && piece.to == 0 && contiguous;
+}
+
+// Of a bucket also what is small: its results may lie where its inputs are, without another meeting.
 bool is_in_slices(const CollectivePlan& plan) {
-  if (plan.kind != "all_reduce" || plan.pieces.size() != 1) return false;
-  const Piece& piece = plan.pieces[0];
-  return piece.sources == plan.group && piece.from == 0 && piece.to == 0 && piece.extent.size() == 1 &&
-         piece.from_stride[0] == 1 && piece.to_stride[0] == 1 &&
-         piece.extent[0] * static_cast<std::int64_t>(size_of(plan.dtype)) > kSmallBytes;
+  const bool bucket = !plan.parts.empty();
+  if (plan.kind != "all_reduce" || plan.pieces.empty() || (!bucket && plan.pieces.size() > 1)) return false;
+  const bool whole = std::all_of(plan.pieces.begin(), plan.pieces.end(),
+                                 [&](const Piece& piece) { return is_whole(piece, plan.group); });
+  const auto size = static_cast<std::int64_t>(size_of(plan.dtype));
+  return whole && (bucket || elements(plan.pieces[0]) * size > kSmallBytes);
 }
 
 }  // namespace
 
 std::string PreparedCollective::text() const {
-  return fmt::format("{} of {}, {} bytes of {} over ranks {}", plan.kind, plan.what, plan.bytes,
-                     to_string(plan.dtype), fmt::join(plan.group, ","));
+  std::string what = plan.what;
+  std::set<std::string> dtypes{to_string(plan.dtype)};
+  if (!plan.parts.empty()) {
+    what.clear();
+    dtypes.clear();
+  }
+  for (const BucketPart& part : plan.parts) {
+    what += (what.empty() ? "" : ", ") + part.what;
+    dtypes.insert(to_string(part.dtype));
+  }
+  return fmt::format("{} of {}, {} bytes of {} over ranks {}", plan.kind, what, plan.bytes,
+                     fmt::join(dtypes, ", "), fmt::join(plan.group, ","));
 }
 
 std::unique_ptr<PreparedCollective> prepare_collective(CollectivePlan plan, int rank, int size) {

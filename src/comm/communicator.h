@@ -29,6 +29,14 @@ struct Piece {
   std::vector<int> sources;  // ranks, ascending; one where nothing is combined
   std::int64_t from = 0, to = 0;
   std::vector<std::int64_t> extent, from_stride, to_stride;
+  std::size_t part = 0;  // of a bucket: from which input to which output
+};
+
+// One of the reductions in a bucket.
+struct BucketPart {
+  std::string what;
+  DType dtype = DType::F32;
+  std::int64_t bytes = 0;
 };
 
 // A collective as one rank takes part in it.
@@ -37,16 +45,21 @@ struct CollectivePlan {
   std::string what;  // whose, for messages: "'ffn/wi' (model.cc:88)"
   DType dtype = DType::F32;
   Combine combine = Combine::None;
-  std::int64_t bytes = 0;       // payload, the same number on every member
+  std::int64_t bytes = 0;  // payload, the same number on every member; of a bucket the sum
+  // A bucket, several reductions in one: their buffers stay apart, and `in` and `out` of the start are arrays
+  // of their addresses, which live as long as the buffers.
+  std::vector<BucketPart> parts{};
   std::vector<int> group{};     // all members, ascending, this rank included
   std::vector<Piece> pieces{};  // what this rank takes
+
+  DType dtype_of(const Piece& piece) const { return parts.empty() ? dtype : parts[piece.part].dtype; }
 };
 
 // A plan that a backend made ready. Make one per program step; it may be in flight once at a time.
 struct PreparedCollective {
   CollectivePlan plan;
   std::uint64_t fingerprint = 0;  // equal on all members that mean the same collective
-  bool in_slices = false;         // all_reduce: each member reduces a slice, for all
+  bool in_slices = false;         // all_reduce: each member reduces a slice (of each part), for all
   std::string text() const;       // "all_reduce of 'ffn/wi' (model.cc:88), 4096 bytes of f32 over ranks 0,1"
 };
 
@@ -70,7 +83,7 @@ class Communicator {
 
   // Begins: `in` may be read by others, and `out` written, until the matching wait returns. Every member
   // starts its collectives in the same order; at most kMaxInFlight are in flight. `out` may be `in` only for
-  // an all_reduce of one contiguous piece.
+  // an all_reduce of one contiguous piece (a part).
   static constexpr int kMaxInFlight = 256;
   virtual Ticket start(const PreparedCollective& collective, const void* in, void* out) = 0;
 

@@ -87,7 +87,7 @@ void ThreadsCommunicator::wait(const Ticket& ticket) {
   const PreparedCollective& collective = *ticket.collective;
   arrive(ticket);
   if (collective.in_slices) {
-    reduce_slice(ticket);
+    for (const Piece& piece : collective.plan.pieces) reduce_slice(ticket, piece);
   } else if (ticket.in == ticket.out && collective.plan.combine != Combine::None) {
     reduce_in_place(ticket);
   } else {
@@ -164,43 +164,56 @@ void ThreadsCommunicator::check_agreement(const Ticket& ticket, int member) {
 }
 
 std::span<const void* const> ThreadsCommunicator::inputs_of(const Ticket& ticket,
-                                                            const std::vector<int>& sources) {
+                                                            const std::vector<int>& sources,
+                                                            std::size_t part) {
   sources_.clear();
-  for (int source : sources) sources_.push_back(world_.slot(source, ticket.number).in);
+  const bool bucket = !ticket.collective->plan.parts.empty();
+  for (int source : sources) {
+    const void* in = world_.slot(source, ticket.number).in;
+    sources_.push_back(bucket ? static_cast<const void* const*>(in)[part] : in);
+  }
   return sources_;
+}
+
+void* ThreadsCommunicator::output_of(const Ticket& ticket, int member, std::size_t part) {
+  void* out = world_.slot(member, ticket.number).out;
+  return ticket.collective->plan.parts.empty() ? out : static_cast<void* const*>(out)[part];
 }
 
 void ThreadsCommunicator::take_pieces(const Ticket& ticket) {
   const CollectivePlan& plan = ticket.collective->plan;
   for (const Piece& piece : plan.pieces) {
-    const auto from = inputs_of(ticket, piece.sources);
+    const auto from = inputs_of(ticket, piece.sources, piece.part);
+    void* const to = output_of(ticket, rank_, piece.part);
     if (from.size() == 1) {
-      copy_piece(piece, from[0], ticket.out, size_of(plan.dtype));
+      copy_piece(piece, from[0], to, size_of(plan.dtype_of(piece)));
     } else {
-      combine_piece(piece, plan.combine, plan.dtype, from, ticket.out);
+      combine_piece(piece, plan.combine, plan.dtype_of(piece), from, to);
     }
   }
 }
 
 // Nobody else reads this slice of the inputs, nor writes it of any result: it goes to all of them.
-void ThreadsCommunicator::reduce_slice(const Ticket& ticket) {
+void ThreadsCommunicator::reduce_slice(const Ticket& ticket, const Piece& piece) {
   constexpr std::int64_t kBlock = 2048;  // elements that stay in the first cache while they are handed out
   const CollectivePlan& plan = ticket.collective->plan;
   const auto parts = static_cast<std::int64_t>(plan.group.size());
   const std::int64_t index =
       std::lower_bound(plan.group.begin(), plan.group.end(), rank_) - plan.group.begin();
-  const std::int64_t count = plan.pieces[0].extent[0];
+  const std::int64_t count = elements(piece);
   const std::int64_t begin = slice_begin(count, parts, index), end = slice_begin(count, parts, index + 1);
-  const auto size = static_cast<std::int64_t>(size_of(plan.dtype));
-  const auto from = inputs_of(ticket, plan.group);
+  const DType dtype = plan.dtype_of(piece);
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  const auto from = inputs_of(ticket, plan.group, piece.part);
+  void* const to = output_of(ticket, rank_, piece.part);
   for (std::int64_t at = begin; at < end; at += kBlock) {
-    const std::int64_t elements = std::min(kBlock, end - at);
-    combine_run(plan.combine, plan.dtype, from, at, ticket.out, at, elements);
-    const char* block = static_cast<const char*>(ticket.out) + at * size;
+    const std::int64_t block = std::min(kBlock, end - at);
+    combine_run(plan.combine, dtype, from, at, to, at, block);
+    const char* made = static_cast<const char*>(to) + at * size;
     for (int member : plan.group) {
       if (member == rank_) continue;
-      std::memcpy(static_cast<char*>(world_.slot(member, ticket.number).out) + at * size, block,
-                  static_cast<std::size_t>(elements * size));
+      std::memcpy(static_cast<char*>(output_of(ticket, member, piece.part)) + at * size, made,
+                  static_cast<std::size_t>(block * size));
     }
   }
 }

@@ -40,9 +40,11 @@ class ThreadsCommunicator final : public Communicator {
   void check_agreement(const Ticket& ticket, int member);
   void give_up(const Ticket& ticket, std::uint64_t target, int member, bool overdue);
   void take_pieces(const Ticket& ticket);
-  void reduce_slice(const Ticket& ticket);
+  void reduce_slice(const Ticket& ticket, const Piece& piece);
   void reduce_in_place(const Ticket& ticket);
-  std::span<const void* const> inputs_of(const Ticket& ticket, const std::vector<int>& sources);
+  std::span<const void* const> inputs_of(const Ticket& ticket, const std::vector<int>& sources,
+                                         std::size_t part = 0);
+  void* output_of(const Ticket& ticket, int member, std::size_t part);
   void delay();
   void await_arrival(const Ticket& ticket);
 

@@ -28,13 +28,18 @@ std::int64_t CpuTarget::workspace(const Step& step, const std::vector<Type>& in,
 
 // Rates of a fast core: more work than needed lies over a collective rather than too little.
 double CpuTarget::work_seconds(const Program& program, const Step& step) const {
-  constexpr double kFlopsPerSecond = 80e9, kBytesPerSecond = 8e9;
+  constexpr double kFlopsPerSecond = 80e9;
   if (step.kind == Step::Kind::Start || (step.kind == Step::Kind::Wait && !step.contracts())) return 0;
-  double bytes = 0;
+  std::int64_t bytes = 0;
   for (const std::vector<int>* ids : {&step.in, &step.out})
-    for (const int id : *ids) bytes += static_cast<double>(largest_local(program, id).bytes());
+    for (const int id : *ids) bytes += largest_local(program, id).bytes();
   const double flops = runs_op(step) ? product_flops(largest_call(program, step)) : 0;
-  return flops / (kFlopsPerSecond * threads_) + bytes / kBytesPerSecond;
+  return flops / (kFlopsPerSecond * threads_) + memory_seconds(bytes);
+}
+
+double CpuTarget::memory_seconds(std::int64_t bytes) const {
+  constexpr double kBytesPerSecond = 8e9;
+  return static_cast<double>(bytes) / kBytesPerSecond;
 }
 
 double CpuTarget::wire_seconds(const Collective& collective) const {

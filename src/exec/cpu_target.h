@@ -17,6 +17,10 @@ class CpuTarget final : public Target {
   bool in_place(const Step& step, int in, int out) const override;
   double work_seconds(const Program& program, const Step& step) const override;
   double wire_seconds(const Collective& collective) const override;
+  // Two meetings of threads; none is saved where there is no network: steps in which ranks meet less often
+  // were no faster there (docs/decisions/012-buckets.md).
+  double meeting_seconds() const override { return link_.latency_seconds > 0 ? 5e-6 : 0; }
+  double memory_seconds(std::int64_t bytes) const override;
   // Of a step of seconds some milliseconds: more than cores of one machine drift apart from meeting to
   // meeting.
   double arrival_spread() const override { return 1.5e-3; }

@@ -62,9 +62,9 @@ View RankProgram::view_of(int id) const {
   return make_view(nullptr, value(id).type, bound_.boxes[static_cast<std::size_t>(id)]);
 }
 
-std::string RankProgram::where(const Step& step) const {
-  const std::string line = to_string(step.where);
-  return line.empty() ? fmt::format("'{}'", step.name) : fmt::format("'{}' ({})", step.name, line);
+std::string RankProgram::where(const std::string& name, const Location& location) {
+  const std::string line = to_string(location);
+  return line.empty() ? fmt::format("'{}'", name) : fmt::format("'{}' ({})", name, line);
 }
 
 void RankProgram::prepare() {

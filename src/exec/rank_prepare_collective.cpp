@@ -55,23 +55,32 @@ void RankProgram::prepare_peers(Prepared& p) {
 void RankProgram::prepare_collective(Prepared& p) {
   const Step& step = *p.step;
   const Collective& c = step.collective;
-  const ProgramValue &from = value(step.in[0]), &to = value(step.out[0]);
   CollectivePlan plan = plan_of(step);
-  plan.dtype = to.type.dtype;
+  plan.dtype = value(step.out[0]).type.dtype;
   plan.combine = combine_of(c.reduce);
   p.action = Action::Start;
   if (c.kind == CollectiveKind::Contract) {
     p.collective = communicator_.prepare(std::move(plan));
     return;
   }
-  for (const CopyPiece& copy : pieces_for(program_.mesh, c.move, from.type.shape, from.placement,
-                                          to.type.shape, to.placement, rank_)) {
+  for (std::size_t i = 0; i < step.in.size(); ++i) add_pieces(step, i, plan);
+  p.collective = communicator_.prepare(std::move(plan));
+}
+
+// What this rank takes of input `i`.
+void RankProgram::add_pieces(const Step& step, std::size_t i, CollectivePlan& plan) const {
+  const Collective& c = step.collective;
+  const ProgramValue &from = value(step.in[i]), &to = value(step.out[i]);
+  if (!c.parts.empty())
+    plan.parts.push_back({where(c.parts[i].name, c.parts[i].where), to.type.dtype, c.parts[i].bytes});
+  for (const CopyPiece& copy : pieces_for(program_.mesh, move_of(program_, step, i), from.type.shape,
+                                          from.placement, to.type.shape, to.placement, rank_)) {
     std::vector<int> sources{copy.peer};
     if (c.reduce != Reduction::None) sources = program_.mesh.group(c.reduce_axes, copy.peer);
     std::sort(sources.begin(), sources.end());
     plan.pieces.push_back(piece_of(copy, std::move(sources)));
+    plan.pieces.back().part = i;
   }
-  p.collective = communicator_.prepare(std::move(plan));
 }
 
 void RankProgram::prepare_wait(Prepared& p) {

@@ -133,6 +133,7 @@ class RankProgram {
   void prepare_slice(Prepared& p);
   CollectivePlan plan_of(const Step& step) const;
   void prepare_collective(Prepared& p);
+  void add_pieces(const Step& step, std::size_t i, CollectivePlan& plan) const;
   void prepare_peers(Prepared& p);
   void prepare_wait(Prepared& p);
   void prepare_contract(Prepared& p);
@@ -160,7 +161,8 @@ class RankProgram {
   View view_of(int id) const;
   void* address(int id) const;
   std::int64_t bytes_before(int rows) const;  // of the variable, before these own rows of it
-  std::string where(const Step& step) const;
+  static std::string where(const std::string& name, const Location& location);
+  static std::string where(const Step& step) { return where(step.name, step.where); }
 
   const Program& program_;
   const MemoryPlan& plan_;

@@ -206,9 +206,9 @@ void RankProgram::execute(Prepared& p, RunState& state) {
         copy_piece(copy.piece, p.in_data[static_cast<std::size_t>(copy.input)], p.out_data[0],
                    size_of(p.out[0].dtype));
       return;
-    case Action::Start:  // of a Contract several buffers are read: the others get their addresses
+    case Action::Start:  // of a Contract and of a bucket there are several buffers: their addresses
       p.ticket = communicator_.start(*p.collective, p.in_data.size() == 1 ? p.in_data[0] : p.in_data.data(),
-                                     p.out_data[0]);
+                                     p.out_data.size() == 1 ? p.out_data[0] : p.out_data.data());
       return;
     case Action::Wait:
       return communicator_.wait(steps_[static_cast<std::size_t>(p.start)].ticket);

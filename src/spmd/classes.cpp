@@ -64,7 +64,10 @@ UpdateParts parts_of_update(const Program& program) {
     parts.steps[s] = step.region == Region::Update || step.kind == Step::Kind::Assign ||
                      (step.region == Region::Backward && (is_movement(step) || is_loop(step)) &&
                       std::all_of(step.out.begin(), step.out.end(), only_updates));
-    for (const int id : step.in) (parts.steps[s] ? parts.values : elsewhere)[base(id)] = true;
+    for (std::size_t i = 0; i < step.in.size(); ++i) {
+      const bool part = !step.collective.parts.empty() && only_updates(step.out[i]);
+      (parts.steps[s] || part ? parts.values : elsewhere)[base(step.in[i])] = true;
+    }
   }
   for (std::size_t v = 0; v < elsewhere.size(); ++v) parts.values[v] = parts.values[v] && !elsewhere[v];
   return parts;

@@ -14,6 +14,7 @@ const char* to_string(Region region);  // "forward", ...
 struct ExplainedCollective {
   std::string region, kind, reduce, dim, axes, name, where, reason;
   std::int64_t bytes = 0;
+  std::vector<ExplainedCollective> parts = {};  // of a bucket; without kind and axes, which are its own
 };
 std::vector<ExplainedCollective> explained_collectives(const Program& program);
 

@@ -22,6 +22,13 @@ Json collectives_json(const Program& program) {
                     {"op", c.name},
                     {"source", c.where},
                     {"reason", c.reason}});
+    for (const ExplainedCollective& part : c.parts)
+      list.back()["parts"].push_back({{"region", part.region},
+                                      {"dimension", part.dim},
+                                      {"bytes", part.bytes},
+                                      {"op", part.name},
+                                      {"source", part.where},
+                                      {"reason", part.reason}});
   }
   return list;
 }

@@ -25,6 +25,17 @@ std::vector<ExplainedCollective> explained_collectives(const Program& program) {
     explained.where = to_string(step.where);
     explained.reason = c.reason;
     explained.bytes = c.bytes;
+    for (const Collective::Part& part : c.parts)
+      explained.parts.push_back({to_string(part.region),
+                                 "",
+                                 "",
+                                 part.dim,
+                                 "",
+                                 part.name,
+                                 to_string(part.where),
+                                 part.reason,
+                                 part.bytes,
+                                 {}});
     result.push_back(std::move(explained));
   }
   return result;

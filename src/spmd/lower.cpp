@@ -284,11 +284,15 @@ Program in_budget(Program program, const LowerOptions& options) {
         ranks, people_bytes(ranks * needed), people_bytes(options.memory_bytes),
         people_bytes(ranks * budget));
   }
-  if (options.without.count("overlap") != 0) return program;
-  if (options.memory_bytes == 0) return overlap(std::move(program), target);
-  Program moved = overlap(program, target);
-  const bool fits = plan_memory(moved, target).arena_bytes <= budget;
-  return fits ? moved : program;
+  const auto run = [&](const char* name, Program (*pass)(Program, const Target&)) {
+    if (options.without.count(name) != 0) return;
+    Program next = pass(program, target);
+    if (options.memory_bytes == 0 || plan_memory(next, target).arena_bytes <= budget)
+      program = std::move(next);
+  };
+  run("buckets", buckets);
+  run("overlap", overlap);
+  return program;
 }
 
 }  // namespace

@@ -187,15 +187,20 @@ class Planner {
   void reduce_in_place(int wait) {
     const Step& step = p_.steps[static_cast<std::size_t>(wait)];
     const Step& start = p_.steps[static_cast<std::size_t>(step.start)];
-    if (step.collective.kind != CollectiveKind::AllReduce || !target_.in_place(start, 0, 0)) return;
-    const int in = step.in[0], out = step.out[0], from = buffer_of(in), to = buffer_of(out);
-    if (from < 0 || to < 0 || from == to || buffer(from).last != wait || buffer(to).first != step.start)
-      return;
-    Placement summed = value(in).placement;
-    summed.pending = value(out).placement.pending;
-    if (value(in).type == value(out).type &&
-        same_placement(p_.mesh, value(in).type.shape, summed, value(out).placement))
-      merge(in, out);
+    if (step.collective.kind != CollectiveKind::AllReduce) return;
+    for (std::size_t i = 0; i < step.in.size(); ++i) {
+      const int in = step.in[i], out = step.out[i], from = buffer_of(in), to = buffer_of(out);
+      if (from < 0 || to < 0 || from == to || buffer(from).last != wait || buffer(to).first != step.start)
+        continue;
+      const bool alone = std::count_if(step.in.begin(), step.in.end(),
+                                       [&](int other) { return buffer_of(other) == from; }) == 1;
+      Placement summed = value(in).placement;
+      summed.pending = value(out).placement.pending;
+      if (alone && value(in).type == value(out).type &&
+          same_placement(p_.mesh, value(in).type.shape, summed, value(out).placement) &&
+          target_.in_place(start, static_cast<int>(i), static_cast<int>(i)))
+        merge(in, out);
+    }
   }
 
   bool may_reuse(const Step& step, int s, int i, int o) {

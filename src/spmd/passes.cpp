@@ -16,6 +16,7 @@ const std::vector<Pass>& passes() {
        "ranks that hold parts of a row compute it together in one kernel, a block of rows at a time"},
       {"fuse", "component-wise steps, and sums of what they make, share one loop"},
       {"early_update", "a parameter is updated as soon as its gradient is there"},
+      {"buckets", "small reductions over the same ranks share one collective where that is cheaper"},
       {"overlap", "collectives start early and are waited for late, where that hides them"},
       {"copies",
        "parameters that are read in bf16 are kept in bf16, too, and cast once, where they are updated"},

@@ -16,6 +16,10 @@ void drop_unread(Program& program);
 // no more than `arena_bytes`, or as near as it comes. REQUIRES no Free steps.
 Program recompute(Program program, const Target& target, std::int64_t arena_bytes);
 
+// Makes one collective of several small reductions over the same group, where the target says that what each
+// costs by itself is more than what waiting for the others costs. REQUIRES no Free steps.
+Program buckets(Program program, const Target& target);
+
 // Puts other work between the start of a collective and its wait, as long as the target says that it is under
 // way. REQUIRES no Free steps.
 Program overlap(Program program, const Target& target);

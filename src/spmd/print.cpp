@@ -72,10 +72,16 @@ class Printer {
     for (int a : ids) names.push_back(p_.mesh.axis_name(a));
     return fmt::format("{}", fmt::join(names, "+"));
   }
+  static std::string origin(const std::string& name, const Location& location) {
+    const std::string where = to_string(location);
+    return where.empty() ? name : fmt::format("{} ({})", name, where);
+  }
   static std::string origin(const Step& step) {
-    std::string where = to_string(step.where);
-    if (step.name.empty()) return "";
-    return where.empty() ? fmt::format("   # {}", step.name) : fmt::format("   # {} ({})", step.name, where);
+    std::vector<std::string> origins;
+    for (const Collective::Part& part : step.collective.parts)
+      origins.push_back(origin(part.name, part.where));
+    if (origins.empty() && !step.name.empty()) origins.push_back(origin(step.name, step.where));
+    return origins.empty() ? "" : fmt::format("   # {}", fmt::join(origins, ", "));
   }
   std::string collective(const Collective& c) const {
     std::string what = to_string(c.kind);

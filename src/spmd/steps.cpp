@@ -1,5 +1,6 @@
 #include "spmd/steps.h"
 
+#include <set>
 #include <utility>
 
 namespace tessera {
@@ -25,6 +26,42 @@ Box contract_box(const Program& program, const Step& step, std::size_t i, int me
     taken.size[d] = mine.size[static_cast<std::size_t>(o)];
   }
   return taken;
+}
+
+Move move_of(const Program& program, const Step& step, std::size_t i) {
+  if (step.collective.parts.empty()) return step.collective.move;
+  return identity_move(program.values[static_cast<std::size_t>(step.in[i])].type.shape);
+}
+
+Dependencies dependencies(const Program& program) {
+  struct Accesses {
+    std::vector<std::size_t> writers, readers;
+  };
+  std::vector<Accesses> accesses(program.values.size());
+  const auto of = [&](int id) -> Accesses& {
+    return accesses[static_cast<std::size_t>(base_of(program, id))];
+  };
+  Dependencies result;
+  result.needs.resize(program.steps.size());
+  result.followers.resize(program.steps.size());
+  for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    std::set<std::size_t> needed;
+    for (const int id : program.steps[s].in) {
+      Accesses& a = of(id);
+      needed.insert(a.writers.begin(), a.writers.end());
+      a.readers.push_back(s);
+    }
+    for (const int id : program.steps[s].out) {
+      Accesses& a = of(id);
+      needed.insert(a.writers.begin(), a.writers.end());
+      needed.insert(a.readers.begin(), a.readers.end());
+      a = {{s}, {}};
+    }
+    needed.erase(s);
+    for (const std::size_t n : needed) result.followers[n].push_back(s);
+    result.needs[s].assign(needed.begin(), needed.end());
+  }
+  return result;
 }
 
 void arrange(Program& program, const std::vector<std::size_t>& order) {

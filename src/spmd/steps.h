@@ -19,6 +19,16 @@ inline bool runs_op(const Step& step) {
 // What `reader` takes of input `i` of `member` in a Contract (its Start or Wait): a box of global indices.
 Box contract_box(const Program& program, const Step& step, std::size_t i, int member, int reader);
 
+// What moves between input `i` of a Start or Wait and its output.
+Move move_of(const Program& program, const Step& step, std::size_t i);
+
+// Who comes after whom: a step after those that wrote what it reads or writes, and after those that read what
+// it writes.
+struct Dependencies {
+  std::vector<std::vector<std::size_t>> needs, followers;  // by step, ascending
+};
+Dependencies dependencies(const Program& program);
+
 // Keeps the steps with these indices, in this order. REQUIRES a Start before each Wait.
 void arrange(Program& program, const std::vector<std::size_t>& order);
 

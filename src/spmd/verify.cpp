@@ -2,6 +2,8 @@
 //  - a value is written before it is read, and not read after its Free; only Copy and Wait may add to a
 //  written value
 //  - every Wait names its Start, which comes before it with the same values and the same collective
+//  - a collective has one input and one output, but a contract several inputs, and a bucket an output for
+//  each of several inputs, all of them pending sums (maxima, minima) over the same axes
 //  - a collective's group is a set of whole mesh axes that its values are cut over or pending over
 //  - a variable is assigned at most once, after its last read
 //  - fetched values are complete
@@ -112,8 +114,14 @@ class Verifier {
   void check_start(std::size_t s) {
     const Collective& c = p_.steps[s].collective;
     TESSERA_ASSERT(!c.axes.empty(), "collective of '{}' without a group", p_.steps[s].name);
-    const Placement &from = at(p_.steps[s].in.at(0)).placement, &to = at(p_.steps[s].out.at(0)).placement;
-    for (int axis : c.axes) {
+    check_parts(p_.steps[s]);
+    for (std::size_t o = 0; o < p_.steps[s].out.size(); ++o) check_group(p_.steps[s], o);
+    open_.insert(static_cast<int>(s));
+  }
+
+  void check_group(const Step& step, std::size_t o) {
+    const Placement &from = at(step.in.at(o)).placement, &to = at(step.out[o]).placement;
+    for (int axis : step.collective.axes) {
       auto cut_by = [&](const Placement& p) {
         for (const Cut& cut : p.cuts) {
           for (int a : cut.axes) {
@@ -122,10 +130,37 @@ class Verifier {
         }
         return p.pending[static_cast<std::size_t>(axis)] != Reduction::None;
       };
-      TESSERA_ASSERT(cut_by(from) || cut_by(to), "collective of '{}' over idle axis '{}'", p_.steps[s].name,
+      TESSERA_ASSERT(cut_by(from) || cut_by(to), "collective of '{}' over idle axis '{}'", step.name,
                      p_.mesh.axis_name(axis));
     }
-    open_.insert(static_cast<int>(s));
+  }
+
+  void check_parts(const Step& step) {
+    const Collective& c = step.collective;
+    const std::size_t ins = step.in.size(), outs = step.out.size();
+    if (c.parts.empty()) {
+      TESSERA_ASSERT(outs == 1 && (ins == 1 || c.kind == CollectiveKind::Contract),
+                     "collective of '{}' from {} values to {}", step.name, ins, outs);
+      return;
+    }
+    TESSERA_ASSERT(c.kind == CollectiveKind::AllReduce || c.kind == CollectiveKind::ReduceScatter,
+                   "a bucket of '{}' is {}", step.name, to_string(c.kind));
+    TESSERA_ASSERT(c.parts.size() > 1 && ins == c.parts.size() && outs == ins,
+                   "a bucket of '{}' of {} parts from {} values to {}", step.name, c.parts.size(), ins, outs);
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < ins; ++i) {
+      bytes += c.parts[i].bytes;
+      for (const int axis : c.reduce_axes) {
+        const auto a = static_cast<std::size_t>(axis);
+        TESSERA_ASSERT(at(step.in[i]).placement.pending[a] == c.reduce &&
+                           at(step.out[i]).placement.pending[a] == Reduction::None,
+                       "'{}' is in a bucket, but not reduced over '{}'", at(step.in[i]).name,
+                       p_.mesh.axis_name(axis));
+      }
+    }
+    TESSERA_ASSERT(bytes == c.bytes, "a bucket of '{}' of {} bytes, not {}", step.name, bytes, c.bytes);
+    TESSERA_ASSERT(std::set<int>(step.out.begin(), step.out.end()).size() == outs,
+                   "a bucket of '{}' writes a value twice", step.name);
   }
 
   void check_wait(const Step& step) {

@@ -100,13 +100,14 @@ TEST_P(Golden, ResultsDoNotDependOnPasses) {
   }
 }
 
-// Two layers with momentum, a view between them, and classes in bf16.
+// Two layers with momentum, a view between them, a bias, and classes in bf16.
 std::vector<Tensor> trained_layers(Graph& g) {
   Dim batch{"batch", 6}, d_in{"d_in", 5}, mid{"mid", 7}, d_out{"d_out", 3}, classes{"classes", 8192};
   const Tensor x = g.input("x", {batch, d_in});
   const Tensors weights{g.parameter("w1", {d_in, mid}, Initializer::normal(0.1)),
-                        g.parameter("w2", {{"wide", 7}, d_out}, Initializer::normal(0.1))};
-  const Tensor h = rename(einsum({x, weights[0]}, {batch, mid}), {{"mid", "wide"}});
+                        g.parameter("w2", {{"wide", 7}, d_out}, Initializer::normal(0.1)),
+                        g.parameter("bias", {mid}, Initializer::normal(0.1))};
+  const Tensor h = rename(einsum({x, weights[0]}, {batch, mid}) + weights[2], {{"mid", "wide"}});
   const Tensor y = einsum({exp(tanh(h)), weights[1]}, {batch, d_out});
   const Tensor table = g.parameter("table", {classes, d_out}, Initializer::normal(0.1));
   const auto half = [](const Tensor& t) { return cast(t, DType::BF16); };
@@ -118,7 +119,7 @@ std::vector<Tensor> trained_layers(Graph& g) {
   const Graph::RegionScope update(g, Region::Update);
   std::vector<Tensor> targets{loss};
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const std::string name = i == 0 ? "w1" : "w2";
+    const std::string name = g.node(weights[i].node()).name;
     const Tensor m = g.variable(VariableKind::Slot, name + "/m", weights[i].type(), {}, name);
     const Tensor next = 0.9 * m + (i == 0 ? grads[i] + 0.5 * grads[i] : grads[i]);
     targets.push_back(g.assign(m, next));
@@ -127,8 +128,9 @@ std::vector<Tensor> trained_layers(Graph& g) {
   return targets;
 }
 
-// The program with the places of its values, when passes are left out, on a link that takes its time.
-std::string compiled(const std::set<std::string>& without) {
+// The session's program of these layers, when passes are left out, on a link that takes its time.
+template <class Text>
+std::string compiled(const std::set<std::string>& without, Text text) {
   Graph g;
   const std::vector<Tensor> targets = trained_layers(g);
   SessionOptions options;
@@ -137,7 +139,29 @@ std::string compiled(const std::set<std::string>& without) {
   Session session(g, Mesh::parse("rows:2;cols:2"), Layout::parse("batch:rows;slots.*:rows;classes:cols"),
                   options);
   const int id = session.compile(targets);
-  return program_json(session.program(id), &session.plan(id));
+  return text(session.program(id), session.plan(id));
+}
+
+// With the places of its values.
+std::string compiled(const std::set<std::string>& without) {
+  return compiled(
+      without, [](const Program& program, const MemoryPlan& plan) { return program_json(program, &plan); });
+}
+
+// What a pass does to collectives and updates: those lines without it, then with it.
+TEST(Passes, BucketsAreAsKept) {
+  std::string text;
+  for (const std::set<std::string>& without : {std::set<std::string>{"overlap", "buckets"}, {"overlap"}}) {
+    std::istringstream lines(
+        compiled(without, [](const Program& program, const MemoryPlan&) { return to_string(program); }));
+    text += without.size() == 2 ? "before\n" : "after\n";
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("start") || line.starts_with("assign") || line.find("= wait") != std::string::npos)
+        text += line + "\n";
+  }
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/buckets.txt";
+  if (std::getenv("TESSERA_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
+  EXPECT_EQ(text, read_file(path)) << path;
 }
 
 TEST(Passes, EachThatCanBeLeftOutDoesSomething) {
@@ -151,11 +175,10 @@ TEST(Passes, EachThatCanBeLeftOutDoesSomething) {
 TEST(Passes, UnknownOnesAreRefused) {
   const std::string known =
       " (passes that can be left out: delay, reduce_scatter, split_output, joint, fuse, early_update, "
-      "overlap, "
-      "copies, own_rows, help, in_place, views)";
+      "buckets, overlap, copies, own_rows, help, in_place, views)";
   expect_error<UserError>([] { compiled({"early_updates"}); },
                           "there is no pass 'early_updates'; did you mean 'early_update'?" + known);
-  expect_error<UserError>([] { compiled({"bucketing"}); }, "there is no pass 'bucketing'" + known);
+  expect_error<UserError>([] { compiled({"threading"}); }, "there is no pass 'threading'" + known);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::ValuesIn(golden_cases()),

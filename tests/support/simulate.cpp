@@ -235,10 +235,14 @@ class Simulator {
 
   void collective(const Step& step, int rank) {
     if (step.contracts()) return contract(step, rank);
-    const ProgramValue &from = at(step.in[0]), &to = at(step.out[0]);
+    for (std::size_t i = 0; i < step.in.size(); ++i) collective_part(step, i, rank);
+  }
+
+  void collective_part(const Step& step, std::size_t i, int rank) {
+    const ProgramValue &from = at(step.in[i]), &to = at(step.out[i]);
     const Collective& c = step.collective;
-    for (const CopyPiece& piece :
-         pieces_for(p_.mesh, c.move, from.type.shape, from.placement, to.type.shape, to.placement, rank)) {
+    for (const CopyPiece& piece : pieces_for(p_.mesh, move_of(p_, step, i), from.type.shape, from.placement,
+                                             to.type.shape, to.placement, rank)) {
       std::vector<int> members = c.reduce == Reduction::None ? std::vector<int>{piece.peer}
                                                              : p_.mesh.group(c.reduce_axes, piece.peer);
       std::vector<int> group = p_.mesh.group(c.axes, rank);
@@ -248,7 +252,7 @@ class Simulator {
               fmt::format("'{}' reads from rank {} outside the group of rank {}", step.name, m, rank));
         }
       }
-      copy_piece(piece, members, c.reduce, step.in[0], step.out[0], rank);
+      copy_piece(piece, members, c.reduce, step.in[i], step.out[i], rank);
     }
   }
 

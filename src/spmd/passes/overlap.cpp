@@ -35,7 +35,12 @@ class Overlap {
       if (p_.steps[s].kind == Step::Kind::Start) wire_[s] = target.wire_seconds(p_.steps[s].collective);
     }
     spread_ = target.arrival_spread() * before;
-    find_dependencies();
+    Dependencies found = dependencies(p_);
+    followers_ = std::move(found.followers);
+    for (const std::vector<std::size_t>& needs : found.needs) {
+      missing_.push_back(needs.size());
+      stored_.push_back(needs.empty());
+    }
   }
 
   // The steps in their new order.
@@ -50,38 +55,6 @@ class Overlap {
 
  private:
   const Step& step(std::size_t s) const { return p_.steps[s]; }
-  std::size_t base(int id) const { return static_cast<std::size_t>(base_of(p_, id)); }
-
-  // A step comes after the steps that wrote what it reads or writes, and after those that read what it
-  // writes.
-  void find_dependencies() {
-    struct Accesses {
-      std::vector<std::size_t> writers, readers;
-    };
-    std::vector<Accesses> accesses(p_.values.size());
-    followers_.resize(p_.steps.size());
-    missing_.resize(p_.steps.size());
-    stored_.resize(p_.steps.size());
-    for (std::size_t s = 0; s < p_.steps.size(); ++s) {
-      std::set<std::size_t> needed;
-      for (const int id : step(s).in) {
-        Accesses& a = accesses[base(id)];
-        needed.insert(a.writers.begin(), a.writers.end());
-        a.readers.push_back(s);
-      }
-      for (const int id : step(s).out) {
-        Accesses& a = accesses[base(id)];
-        needed.insert(a.writers.begin(), a.writers.end());
-        needed.insert(a.readers.begin(), a.readers.end());
-        a = {{s}, {}};
-      }
-      needed.erase(s);
-      missing_[s] = needed.size();
-      stored_[s] = needed.empty();
-      for (const std::size_t n : needed) followers_[n].push_back(s);
-    }
-  }
-
   std::size_t start_of(std::size_t wait) const { return static_cast<std::size_t>(step(wait).start); }
   bool under_way(std::size_t s) const {
     return step(s).kind == Step::Kind::Wait && flights_.at(start_of(s)).arrival > time_;
