@@ -3,6 +3,8 @@
 #include <set>
 #include <utility>
 
+#include "spmd/pieces.h"
+
 namespace tessera {
 
 int base_of(const Program& program, int id) {
