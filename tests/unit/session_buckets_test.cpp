@@ -102,12 +102,7 @@ void expect_same(const Outcome& with, const Outcome& without) {
 }
 
 TEST(SessionBuckets, KeepTheBits) {
-  OptimizerConfig adam, adafactor, momentum;
-  adam.clip_norm = 0.5;
-  adafactor.kind = OptimizerKind::Adafactor;
-  adafactor.adafactor.min_factored_size = 2;
-  momentum.kind = OptimizerKind::Momentum;
-  for (const OptimizerConfig& config : {adam, adafactor, momentum}) {
+  for (const OptimizerConfig& config : three_optimizers()) {
     for (const auto& [mesh, layout] : {std::pair{"a:4", "batch:a"},
                                        {"a:2;b:2", "batch:a;hidden:b"},
                                        {"idle:2;a:3", "batch:a"},
@@ -204,15 +199,9 @@ TEST(SessionBuckets, PayALinksLatencyOnce) {
   EXPECT_LT(seconds(true), 0.5 * without);
 }
 
-struct FaultyRun {
-  std::string message;
-  ExitCode code = ExitCode::Done;
-  double seconds = 0;
-};
-
 // What comes of a run in which `hook` is asked at every Start and Wait of a bucket.
-std::vector<FaultyRun> faults(const std::function<bool(int rank)>& hook, int ranks_at_fault) {
-  std::vector<FaultyRun> runs;
+std::vector<RunEnd> faults(const std::function<bool(int rank)>& hook, int ranks_at_fault) {
+  std::vector<RunEnd> runs;
   for (int faulty = 0; faulty < ranks_at_fault; ++faulty) {
     for (const Step::Kind kind : {Step::Kind::Start, Step::Kind::Wait}) {
       const Mlp model;
@@ -229,16 +218,7 @@ std::vector<FaultyRun> faults(const std::function<bool(int rank)>& hook, int ran
       const int at = static_cast<int>(bucket - program.steps.begin());
       SessionHooks::set_step_hook(session,
                                   [&](int rank, int s) { return rank != faulty || s != at || hook(rank); });
-      FaultyRun run;
-      const auto begin = std::chrono::steady_clock::now();
-      try {
-        session.run(step, model.feeds());
-      } catch (const Error& e) {
-        run.message = e.what();
-        run.code = e.code();
-      }
-      run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      runs.push_back(run);
+      runs.push_back(end_of([&] { session.run(step, model.feeds()); }));
     }
   }
   return runs;

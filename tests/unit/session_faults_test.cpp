@@ -17,10 +17,7 @@ using ::testing::HasSubstr;
 using testing::Mlp;
 using ::testing::StartsWith;
 
-struct FaultyRun {
-  std::string message;
-  ExitCode code = ExitCode::Done;
-  double seconds = 0;
+struct FaultyRun : testing::RunEnd {
   bool torn = false, usable = true;
 };
 
@@ -30,15 +27,7 @@ FaultyRun run_faulty(const Mlp& model, double deadline, const StepHook& hook) {
   Session session(model.graph, Mesh::parse("a:2;b:2"), Layout::parse("batch:a;hidden:b"), options);
   const int step = session.compile(model.step());
   SessionHooks::set_step_hook(session, hook);
-  FaultyRun outcome;
-  const auto begin = std::chrono::steady_clock::now();
-  try {
-    session.run(step, model.feeds());
-  } catch (const Error& e) {
-    outcome.message = e.what();
-    outcome.code = e.code();
-  }
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  FaultyRun outcome{testing::end_of([&] { session.run(step, model.feeds()); })};
   outcome.torn = session.store().torn();
   EXPECT_EQ(session.store().read("w1").elements(), 63);  // variables can still be read
   try {

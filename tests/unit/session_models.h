@@ -1,15 +1,49 @@
 // A small network with a training step, for tests of sessions: sizes that no mesh divides, dropout, momentum.
 #pragma once
 
+#include <chrono>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "tessera/error.h"
 #include "tessera/grad.h"
 #include "tessera/ops.h"
+#include "tessera/optimizer.h"
 #include "tessera/session.h"
 
 namespace tessera::testing {
+
+// How a run ended, and after how long.
+struct RunEnd {
+  std::string message;  // of the error, "" without one
+  ExitCode code = ExitCode::Done;
+  double seconds = 0;
+};
+
+inline RunEnd end_of(const std::function<void()>& run) {
+  RunEnd end;
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    run();
+  } catch (const Error& e) {
+    end.message = e.what();
+    end.code = e.code();
+  }
+  end.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return end;
+}
+
+// Adam with clipped gradients, Adafactor that factors all matrices, momentum.
+inline std::vector<OptimizerConfig> three_optimizers() {
+  OptimizerConfig adam, adafactor, momentum;
+  adam.clip_norm = 0.5;
+  adafactor.kind = OptimizerKind::Adafactor;
+  adafactor.adafactor.min_factored_size = 2;
+  momentum.kind = OptimizerKind::Momentum;
+  return {adam, adafactor, momentum};
+}
 
 struct Mlp {
   Graph graph;

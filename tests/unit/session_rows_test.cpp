@@ -61,11 +61,6 @@ std::map<std::string, Array> trained(const OptimizerConfig& config, const char* 
 }
 
 TEST(SessionOwnRows, TrainTheSameParameters) {
-  OptimizerConfig adam, adafactor, momentum;
-  adam.clip_norm = 0.5;
-  adafactor.kind = OptimizerKind::Adafactor;
-  adafactor.adafactor.min_factored_size = 2;
-  momentum.kind = OptimizerKind::Momentum;
   const std::pair<const char*, const char*> cases[] = {{"a:4", "batch:a"},
                                                        {"a:2;b:2", "batch:a;hidden:b"},
                                                        {"a:2;b:3", "batch:a"},
@@ -73,7 +68,7 @@ TEST(SessionOwnRows, TrainTheSameParameters) {
                                                        {"a:2;b:2", "batch:a;params.in:b?"},
                                                        {"a:2;b:3", "hidden:b"},
                                                        {"a:4", "in:a"}};
-  for (const OptimizerConfig& config : {adam, adafactor, momentum}) {
+  for (const OptimizerConfig& config : three_optimizers()) {
     const auto expected = trained(config, "a:1", "", true);
     for (const auto& [mesh, layout] : cases) {
       const auto with = trained(config, mesh, layout, true), without = trained(config, mesh, layout, false);
