@@ -1,12 +1,11 @@
 // Memory aligned to cache lines.
 #include "base/aligned_buffer.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/huge_pages.h"
 
 namespace tessera {
 
@@ -17,7 +16,6 @@ void AlignedBuffer::Free::operator()(std::byte* p) const {
 AlignedBuffer::AlignedBuffer(std::size_t size, Fill fill) : size_(size) {
   // More than a process can address: some allocators end the program instead of refusing that.
   constexpr std::size_t kAddressable = std::size_t{1} << 47;
-  constexpr std::size_t kHugePage = std::size_t{2} << 20;
   if (size == 0) return;
   void* memory = nullptr;
   const bool huge = size >= 2 * kHugePage;
@@ -25,8 +23,7 @@ AlignedBuffer::AlignedBuffer(std::size_t size, Fill fill) : size_(size) {
     throw SystemError(fmt::format("cannot allocate {} bytes of memory", size), ExitCode::Memory);
   }
   data_.reset(static_cast<std::byte*>(memory));
-  // Advice only, for whole huge pages: a refusal changes speed.
-  if (huge) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  if (huge) prefer_huge_pages(memory, size);
   if (fill == Fill::Zero) std::memset(memory, 0, size);
 }
 

@@ -89,17 +89,14 @@ bool is_in_slices(const CollectivePlan& plan) {
 }  // namespace
 
 std::string PreparedCollective::text() const {
-  std::string what = plan.what;
-  std::set<std::string> dtypes{to_string(plan.dtype)};
-  if (!plan.parts.empty()) {
-    what.clear();
-    dtypes.clear();
-  }
+  std::vector<std::string> whats;
+  std::set<std::string> dtypes;
   for (const BucketPart& part : plan.parts) {
-    what += (what.empty() ? "" : ", ") + part.what;
+    whats.push_back(part.what);
     dtypes.insert(to_string(part.dtype));
   }
-  return fmt::format("{} of {}, {} bytes of {} over ranks {}", plan.kind, what, plan.bytes,
+  if (plan.parts.empty()) whats = {plan.what}, dtypes = {to_string(plan.dtype)};
+  return fmt::format("{} of {}, {} bytes of {} over ranks {}", plan.kind, fmt::join(whats, ", "), plan.bytes,
                      fmt::join(dtypes, ", "), fmt::join(plan.group, ","));
 }
 

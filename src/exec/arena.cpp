@@ -10,11 +10,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/huge_pages.h"
 
 namespace tessera {
 namespace {
-
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // The number after `key` in a file of "key value" lines, or -1.
 std::int64_t number_after(const char* path, const std::string& key) {
@@ -57,7 +56,7 @@ Arena::Arena(std::int64_t bytes) : bytes_(bytes) {
   }
   const auto start = reinterpret_cast<std::uintptr_t>(mapping_);
   data_ = reinterpret_cast<std::byte*>((start + kHugePage - 1) / kHugePage * kHugePage);
-  madvise(data_, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // advice only: a refusal changes speed
+  prefer_huge_pages(data_, static_cast<std::size_t>(bytes));
 }
 
 Arena::~Arena() {

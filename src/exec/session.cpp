@@ -13,6 +13,7 @@
 #include "exec/cpu/narrow.h"
 #include "exec/session_impl.h"
 #include "lang/reference.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -305,8 +306,7 @@ std::string Session::first_nonfinite(int program, const FillFunction& fill, cons
   }
   if (first < 0) return "";
   const Step& step = this->program(id).steps[static_cast<std::size_t>(first)];
-  const std::string line = to_string(step.where);
-  return line.empty() ? step.name : fmt::format("{} ({})", step.name, line);
+  return origin(step.name, to_string(step.where));
 }
 
 const Program& Session::program(int id) const {

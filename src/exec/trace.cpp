@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -71,7 +72,7 @@ std::string Trace::text(const Event& e) const {
   if (e.step != nullptr) {
     where = to_string(e.step->where);
     op = kind_of(*e.step);
-    name = where.empty() ? e.step->name : fmt::format("{} ({})", e.step->name, where);
+    name = origin(e.step->name, where);
   }
   return fmt::format(
       "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":0,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{"

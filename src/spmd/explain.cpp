@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "spmd/explain.h"
+#include "spmd/steps.h"
 
 namespace tessera {
 namespace {
@@ -41,17 +42,15 @@ std::string collectives_text(const std::vector<ExplainedCollective>& collectives
   if (collectives.empty()) return "No communication.\n";
   std::vector<std::vector<std::string>> rows{
       {"region", "collective", "dimension", "axis", "bytes", "op (source)", "reason"}};
-  const auto origin = [](const ExplainedCollective& c) {
-    return c.where.empty() ? c.name : fmt::format("{} ({})", c.name, c.where);
-  };
   for (const ExplainedCollective& c : collectives) {
     const bool bucket = !c.parts.empty();
     rows.push_back({c.region, c.reduce.empty() ? c.kind : c.kind + " " + c.reduce, c.dim, c.axes,
-                    people_bytes(c.bytes), bucket ? fmt::format("{} in one:", c.parts.size()) : origin(c),
+                    people_bytes(c.bytes),
+                    bucket ? fmt::format("{} in one:", c.parts.size()) : origin(c.name, c.where),
                     bucket ? "" : c.reason});
     for (const ExplainedCollective& part : c.parts)
-      rows.push_back(
-          {part.region, "  part", part.dim, "", people_bytes(part.bytes), origin(part), part.reason});
+      rows.push_back({part.region, "  part", part.dim, "", people_bytes(part.bytes),
+                      origin(part.name, part.where), part.reason});
   }
   return fmt::format("Collectives, payload of the rank with the largest parts:\n{}", table(rows));
 }

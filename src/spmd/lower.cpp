@@ -286,9 +286,12 @@ Program in_budget(Program program, const LowerOptions& options) {
   }
   const auto run = [&](const char* name, Program (*pass)(Program, const Target&)) {
     if (options.without.count(name) != 0) return;
+    if (options.memory_bytes == 0) {
+      program = pass(std::move(program), target);
+      return;
+    }
     Program next = pass(program, target);
-    if (options.memory_bytes == 0 || plan_memory(next, target).arena_bytes <= budget)
-      program = std::move(next);
+    if (plan_memory(next, target).arena_bytes <= budget) program = std::move(next);
   };
   run("buckets", buckets);
   run("overlap", overlap);

@@ -1,6 +1,7 @@
 // A program as text: one line a value that is fed or stored, one line a step, with placements and provenance.
 #include <fmt/format.h>
 
+#include "spmd/steps.h"
 #include "tessera/program.h"
 
 namespace tessera {
@@ -72,16 +73,12 @@ class Printer {
     for (int a : ids) names.push_back(p_.mesh.axis_name(a));
     return fmt::format("{}", fmt::join(names, "+"));
   }
-  static std::string origin(const std::string& name, const Location& location) {
-    const std::string where = to_string(location);
-    return where.empty() ? name : fmt::format("{} ({})", name, where);
-  }
-  static std::string origin(const Step& step) {
-    std::vector<std::string> origins;
+  static std::string origins(const Step& step) {
+    std::vector<std::string> all;
     for (const Collective::Part& part : step.collective.parts)
-      origins.push_back(origin(part.name, part.where));
-    if (origins.empty() && !step.name.empty()) origins.push_back(origin(step.name, step.where));
-    return origins.empty() ? "" : fmt::format("   # {}", fmt::join(origins, ", "));
+      all.push_back(origin(part.name, to_string(part.where)));
+    if (all.empty() && !step.name.empty()) all.push_back(origin(step.name, to_string(step.where)));
+    return all.empty() ? "" : fmt::format("   # {}", fmt::join(all, ", "));
   }
   std::string collective(const Collective& c) const {
     std::string what = to_string(c.kind);
@@ -108,27 +105,28 @@ class Printer {
             attrs.empty() ? "" : " {" + attrs + "}", outputs(step),
             step.is_joint() ? fmt::format(", {} {} bytes", collective(step.collective), step.collective.bytes)
                             : "",
-            origin(step));
+            origins(step));
         break;
       }
       case Step::Kind::Fused:
         text_ += fmt::format("{} = fused[{}{}]({}) : {}{}\n", list(step.out), step.code.code.size(),
-                             sums(step), list(step.in), outputs(step), origin(step));
+                             sums(step), list(step.in), outputs(step), origins(step));
         break;
       case Step::Kind::Fill:
-        text_ += fmt::format("{} = fill {} : {}{}\n", list(step.out), step.fill, outputs(step), origin(step));
+        text_ +=
+            fmt::format("{} = fill {} : {}{}\n", list(step.out), step.fill, outputs(step), origins(step));
         break;
       case Step::Kind::Copy:
         text_ += fmt::format("{} = {}({}) locally : {}{}\n", list(step.out), step.call.op->name,
-                             list(step.in), outputs(step), origin(step));
+                             list(step.in), outputs(step), origins(step));
         break;
       case Step::Kind::Slice:
         text_ += fmt::format("{} = slice_local({}) : {}{}\n", list(step.out), list(step.in), outputs(step),
-                             origin(step));
+                             origins(step));
         break;
       case Step::Kind::Start:
         text_ += fmt::format("start {}({}) {} bytes{}\n", collective(step.collective), list(step.in),
-                             step.collective.bytes, origin(step));
+                             step.collective.bytes, origins(step));
         break;
       case Step::Kind::Wait:
         text_ += fmt::format("{} = wait {} : {}   # {}\n", list(step.out), to_string(step.collective.kind),

@@ -1,11 +1,17 @@
 #include "spmd/steps.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <utility>
 
 #include "spmd/pieces.h"
 
 namespace tessera {
+
+std::string origin(const std::string& name, const std::string& where) {
+  return where.empty() ? name : fmt::format("{} ({})", name, where);
+}
 
 int base_of(const Program& program, int id) {
   while (program.values[static_cast<std::size_t>(id)].view_of >= 0)

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "tessera/program.h"
 
 namespace tessera {
+
+// A name with the user's line, as far as it is known: "ffn/wi (model.cc:88)".
+std::string origin(const std::string& name, const std::string& where);
 
 // The value whose bytes `id` views, itself if none.
 int base_of(const Program& program, int id);

@@ -1,5 +1,6 @@
 // Changes of type between a block's registers, and between registers and memory.
 #include <cstdint>
+#include <type_traits>
 
 #include "base/simd.h"
 #include "exec/cpu/fused_code.h"
@@ -31,60 +32,29 @@ void round_to_bf16(const BlockOperand* in, void* result, std::size_t n) {
   }
 }
 
-#define TESSERA_CONVERT(To, From, ...)                                      \
-  [](const BlockOperand* in, void* result, std::size_t n) {                 \
-    elements1<To, From>(in, result, n, [](From a) { return __VA_ARGS__; }); \
-  }
+template <class From, class To, class F>
+BlockInstruction converting(F) {
+  return [](const BlockOperand* in, void* result, std::size_t n) { elements1<To, From>(in, result, n, F()); };
+}
 
-BlockInstruction cast_from_f32(DType type) {
+template <class From>
+BlockInstruction cast_from(DType type) {
   switch (type) {
     case DType::F32:
-      return TESSERA_CONVERT(float, float, a);
+      return converting<From, float>([](From a) { return a; });
     case DType::BF16:
-      return round_to_bf16;
+      if constexpr (std::is_same_v<From, float>) return round_to_bf16;
+      return converting<From, float>([](From a) { return static_cast<float>(bf16(static_cast<float>(a))); });
     case DType::F64:
-      return TESSERA_CONVERT(double, float, a);
+      return converting<From, double>([](From a) { return a; });
     case DType::I32:
-      return TESSERA_CONVERT(i32, float, to_i32(a));
+      if constexpr (std::is_same_v<From, i32>) return converting<i32, i32>([](i32 a) { return a; });
+      return converting<From, i32>([](From a) { return to_i32(a); });
     case DType::Bool:
-      return TESSERA_CONVERT(i32, float, a != 0);
+      return converting<From, i32>([](From a) { return a != 0; });
   }
   return nullptr;
 }
-
-BlockInstruction cast_from_f64(DType type) {
-  switch (type) {
-    case DType::F32:
-      return TESSERA_CONVERT(float, double, a);
-    case DType::BF16:
-      return TESSERA_CONVERT(float, double, static_cast<float>(bf16(static_cast<float>(a))));
-    case DType::F64:
-      return TESSERA_CONVERT(double, double, a);
-    case DType::I32:
-      return TESSERA_CONVERT(i32, double, to_i32(a));
-    case DType::Bool:
-      return TESSERA_CONVERT(i32, double, a != 0);
-  }
-  return nullptr;
-}
-
-BlockInstruction cast_from_i32(DType type) {
-  switch (type) {
-    case DType::F32:
-      return TESSERA_CONVERT(float, i32, a);
-    case DType::BF16:
-      return TESSERA_CONVERT(float, i32, static_cast<float>(bf16(static_cast<float>(a))));
-    case DType::F64:
-      return TESSERA_CONVERT(double, i32, a);
-    case DType::I32:
-      return TESSERA_CONVERT(i32, i32, a);
-    case DType::Bool:
-      return TESSERA_CONVERT(i32, i32, a != 0);
-  }
-  return nullptr;
-}
-
-#undef TESSERA_CONVERT
 
 template <class To, class From>
 HWY_INLINE void load_elements(const void* from, std::int64_t stride, void* to, std::size_t n) {
@@ -113,9 +83,9 @@ HWY_INLINE void store_elements(const void* from, void* to, std::int64_t stride, 
 }  // namespace
 
 BlockInstruction pick_cast(Lane from, DType type) {
-  return from == Lane::F32   ? cast_from_f32(type)
-         : from == Lane::F64 ? cast_from_f64(type)
-                             : cast_from_i32(type);
+  return from == Lane::F32   ? cast_from<float>(type)
+         : from == Lane::F64 ? cast_from<double>(type)
+                             : cast_from<i32>(type);
 }
 
 void load_elements_of(DType type, const void* from, std::int64_t stride, void* to, std::size_t n) {

@@ -16,6 +16,7 @@ constexpr int kGemmMaxColumnBytes = 128;
 // Blocks of rows are of equal size, too, and as many for each thread: they are what threads share.
 struct GemmBlocks {
   static constexpr std::int64_t kMostRows = 144, kLeastRows = 48;
+  static constexpr std::int64_t kDeepest = 320, kDeepestF64 = 240;
 
   int kc = 0;
   std::int64_t mc = kMostRows, nc = 2048;
@@ -26,9 +27,8 @@ struct GemmBlocks {
   GemmBlocks(DType dtype, DType result, std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
     element = dtype == DType::F64 ? 8 : 4;
     apart = result == DType::BF16;
-    std::int64_t deepest = 320;
-    if (dtype == DType::F64) deepest = 240, nc = 512;
-    if (apart) nc = 512;
+    const std::int64_t deepest = dtype == DType::F64 ? kDeepestF64 : kDeepest;
+    if (dtype == DType::F64 || apart) nc = 512;
     const std::int64_t panel = kGemmMaxColumnBytes / element;
     const std::int64_t blocks = round_up((m + kMostRows - 1) / kMostRows, threads);
     mc = round_up(std::max((m + blocks - 1) / blocks, std::min(m, kLeastRows)), kGemmMaxRows);
@@ -42,7 +42,8 @@ struct GemmBlocks {
   }
 
   // A block of A belongs to the thread that packs it.
-  static constexpr std::size_t kPanelBytes = kMostRows * 240 * sizeof(double);
+  static constexpr std::size_t kPanelBytes =
+      kMostRows * std::max<std::size_t>(kDeepest * sizeof(float), kDeepestF64 * sizeof(double));
 
   // Sizes in elements, multiples of a cache line.
   std::int64_t b_pack() const { return round_up(nc * k_, 16); }
@@ -57,8 +58,6 @@ struct GemmBlocks {
   std::int64_t m_ = 0, k_ = 0;
   bool many_ = false;
 };
-
-static_assert(GemmBlocks::kPanelBytes >= GemmBlocks::kMostRows * 320 * sizeof(float));
 
 struct GemmRange {
   std::int64_t m_begin = 0, m_end = 0, n_begin = 0, n_end = 0;

@@ -75,8 +75,7 @@ class Gathering {
       for (const std::size_t b : waits_for_[need])
         if (buckets_[b].open) awaited.insert(b);
     if (!awaited.empty() && may_wait(s, awaited)) {
-      waits_for_[s] = awaited;
-      for (const int id : step(s).out) late_[base(id)] = true;
+      put_off(s, awaited);
     } else {
       for (const std::size_t b : awaited) close(buckets_[b]);
       if (step(s).kind == Step::Kind::Start) return start(s);
@@ -94,8 +93,11 @@ class Gathering {
 
   void wait(std::size_t s) {
     const std::size_t b = bucket_of_.at(static_cast<std::size_t>(step(s).start));
-    if (!buckets_[b].open) return;
-    waits_for_[s] = {b};
+    if (buckets_[b].open) put_off(s, {b});
+  }
+
+  void put_off(std::size_t s, const std::set<std::size_t>& awaited) {
+    waits_for_[s] = awaited;
     for (const int id : step(s).out) late_[base(id)] = true;
   }
 
