@@ -18,12 +18,17 @@
 namespace tessera::benchmarks {
 
 // Payload: all_reduce sums buffers of `bytes` in place; reduce_scatter takes `bytes` and leaves a part on
-// each rank; all_gather makes `bytes` of a part of each rank; all_to_all exchanges the parts of `bytes`. Type
-// f32.
+// each rank; all_gather makes `bytes` of a part of each rank; all_to_all exchanges the parts of `bytes`; in
+// place what a rank keeps stays where it is. Type f32.
 class CollectiveCase {
  public:
-  CollectiveCase(const std::string& op, std::int64_t bytes, int ranks)
-      : op_(op), elements_(bytes / 4), ranks_(ranks), world_(ranks, {}), group_(std::size_t(ranks)) {
+  CollectiveCase(const std::string& op, std::int64_t bytes, int ranks, bool in_place = false)
+      : op_(op),
+        in_place_(in_place || op == "all_reduce"),
+        elements_(bytes / 4),
+        ranks_(ranks),
+        world_(ranks, {}),
+        group_(std::size_t(ranks)) {
     std::iota(group_.begin(), group_.end(), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       in_.emplace_back(static_cast<std::size_t>(bytes) + 64, AlignedBuffer::Fill::Zero);
@@ -64,9 +69,12 @@ class CollectiveCase {
  private:
   using Body = std::function<void()>;
 
-  float* in(int rank) { return reinterpret_cast<float*>(in_[static_cast<std::size_t>(rank)].data()); }
-  float* out(int rank) { return reinterpret_cast<float*>(out_[static_cast<std::size_t>(rank)].data()); }
-  float* target(int rank) { return op_ == "all_reduce" ? in(rank) : out(rank); }
+  static float* at(std::vector<AlignedBuffer>& buffers, int rank) {
+    return reinterpret_cast<float*>(buffers[static_cast<std::size_t>(rank)].data());
+  }
+  float* in(int rank) { return at(in_, rank) + (in_place_ && op_ == "all_gather" ? begin(rank) : 0); }
+  float* out(int rank) { return at(out_, rank); }
+  float* target(int rank) { return at(in_place_ ? in_ : out_, rank); }
   std::int64_t begin(int rank) const { return elements_ * rank / ranks_; }
   std::int64_t part(int rank) const { return begin(rank + 1) - begin(rank); }
 
@@ -159,6 +167,7 @@ class CollectiveCase {
   }
 
   std::string op_;
+  bool in_place_;
   std::int64_t elements_;
   int ranks_;
   ThreadsWorld world_;

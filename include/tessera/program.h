@@ -193,6 +193,9 @@ struct MemoryPlan {
   // one placement: ranks that share the buffers can share the work (a loop with sums updates no rows that
   // another rank holds as well).
   std::vector<int> stored_in;
+  // Per value: the result of an all-gather in whose buffer it lies, every rank's part where it goes; -1:
+  // none.
+  std::vector<int> gathered_in;
 };
 MemoryPlan plan_memory(const Program& program, const Target& target);
 

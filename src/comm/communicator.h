@@ -82,8 +82,12 @@ class Communicator {
   virtual std::unique_ptr<PreparedCollective> prepare(CollectivePlan plan) = 0;
 
   // Begins: `in` may be read by others, and `out` written, until the matching wait returns. Every member
-  // starts its collectives in the same order; at most kMaxInFlight are in flight. `out` may be `in` only for
-  // an all_reduce of one contiguous piece (a part).
+  // starts its collectives in the same order; at most kMaxInFlight are in flight. The buffers are apart, but
+  //  - `out` may be `in` for an all_reduce of one contiguous piece (a part),
+  //  - `in` may lie in `out`, on all members, where the piece that this rank takes of itself goes, and
+  //  - `out` may be `in`, on all members, for an all_to_all of contiguous pieces in which what a rank takes
+  //  of
+  //    another one goes where the other takes its piece from: the members swap.
   static constexpr int kMaxInFlight = 256;
   virtual Ticket start(const PreparedCollective& collective, const void* in, void* out) = 0;
 

@@ -105,6 +105,36 @@ void copy_piece(const Piece& piece, const void* from, void* to, std::size_t size
   }
 }
 
+bool stays(const Piece& piece, const void* from, const void* to, std::size_t size) {
+  const auto bytes = static_cast<std::int64_t>(size);
+  return piece.from_stride == piece.to_stride && static_cast<const char*>(from) + piece.from * bytes ==
+                                                     static_cast<const char*>(to) + piece.to * bytes;
+}
+
+void swap_piece(const Piece& piece, void* from, void* to, std::size_t size, std::int64_t index,
+                std::int64_t parts) {
+  TESSERA_ASSERT(piece.extent.size() <= 1 && inner_contiguous(piece), "a swap of {} dimensions",
+                 piece.extent.size());
+  const std::int64_t count = elements(piece), bytes = static_cast<std::int64_t>(size);
+  const std::int64_t begin = slice_begin(count, parts, index) * bytes,
+                     end = slice_begin(count, parts, index + 1) * bytes;
+  char *theirs = static_cast<char*>(from) + piece.from * bytes,
+       *mine = static_cast<char*>(to) + piece.to * bytes;
+  std::array<char, 8192> block;  // stays in the first cache
+  for (std::int64_t at = begin; at < end; at += static_cast<std::int64_t>(block.size())) {
+    const std::size_t n = std::min(block.size(), static_cast<std::size_t>(end - at));
+    std::memcpy(block.data(), mine + at, n);
+    std::memcpy(mine + at, theirs + at, n);
+    std::memcpy(theirs + at, block.data(), n);
+  }
+}
+
+std::int64_t slice_begin(std::int64_t count, std::int64_t parts, std::int64_t index) {
+  constexpr std::int64_t kGrain = 64;
+  const std::int64_t units = (count + kGrain - 1) / kGrain;
+  return std::min(count, kGrain * (index * units / parts));
+}
+
 void combine_piece(const Piece& piece, Combine combine, DType dtype, std::span<const void* const> from,
                    void* to) {
   if (is_empty(piece)) return;

@@ -19,14 +19,6 @@ namespace {
 
 constexpr int kPosted = 1, kReduced = 2, kDone = 3;
 
-// Slice `index` of `parts` of `count` elements, cut at multiples of a cache line so that members never write
-// to one line.
-std::int64_t slice_begin(std::int64_t count, std::int64_t parts, std::int64_t index) {
-  constexpr std::int64_t kGrain = 64;
-  const std::int64_t units = (count + kGrain - 1) / kGrain;
-  return std::min(count, kGrain * (index * units / parts));
-}
-
 }  // namespace
 
 ThreadsCommunicator::ThreadsCommunicator(ThreadsWorld& world, int rank)
@@ -90,6 +82,8 @@ void ThreadsCommunicator::wait(const Ticket& ticket) {
     for (const Piece& piece : collective.plan.pieces) reduce_slice(ticket, piece);
   } else if (ticket.in == ticket.out && collective.plan.combine != Combine::None) {
     reduce_in_place(ticket);
+  } else if (ticket.in == ticket.out && collective.plan.kind == "all_to_all") {
+    swap_pieces(ticket);
   } else {
     take_pieces(ticket);
   }
@@ -186,10 +180,22 @@ void ThreadsCommunicator::take_pieces(const Ticket& ticket) {
     const auto from = inputs_of(ticket, piece.sources, piece.part);
     void* const to = output_of(ticket, rank_, piece.part);
     if (from.size() == 1) {
-      copy_piece(piece, from[0], to, size_of(plan.dtype_of(piece)));
+      const std::size_t size = size_of(plan.dtype_of(piece));
+      if (!stays(piece, from[0], to, size)) copy_piece(piece, from[0], to, size);
     } else {
       combine_piece(piece, plan.combine, plan.dtype_of(piece), from, to);
     }
+  }
+}
+
+// What I take of another lies where the other takes its piece of me: each of us swaps a half.
+void ThreadsCommunicator::swap_pieces(const Ticket& ticket) {
+  const CollectivePlan& plan = ticket.collective->plan;
+  for (const Piece& piece : plan.pieces) {
+    const int other = piece.sources[0];
+    if (other == rank_) continue;
+    swap_piece(piece, output_of(ticket, other, piece.part), ticket.out, size_of(plan.dtype),
+               rank_ < other ? 0 : 1, 2);
   }
 }
 

@@ -40,6 +40,7 @@ class ThreadsCommunicator final : public Communicator {
   void check_agreement(const Ticket& ticket, int member);
   void give_up(const Ticket& ticket, std::uint64_t target, int member, bool overdue);
   void take_pieces(const Ticket& ticket);
+  void swap_pieces(const Ticket& ticket);
   void reduce_slice(const Ticket& ticket, const Piece& piece);
   void reduce_in_place(const Ticket& ticket);
   std::span<const void* const> inputs_of(const Ticket& ticket, const std::vector<int>& sources,

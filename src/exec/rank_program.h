@@ -160,7 +160,8 @@ class RankProgram {
   int base(int id) const;
   View view_of(int id) const;
   void* address(int id) const;
-  std::int64_t bytes_before(int rows) const;  // of the variable, before these own rows of it
+  // Bytes of this rank's part of a value before its part of other rows, where the second lies in the first.
+  std::int64_t bytes_before(int rows, int whole) const;
   static std::string where(const std::string& name, const Location& location);
   static std::string where(const Step& step) { return where(step.name, step.where); }
 

@@ -62,13 +62,13 @@ void set_window(View& view, const Type& global, const Box& box,
 
 }  // namespace
 
-std::int64_t RankProgram::bytes_before(int rows) const {
+std::int64_t RankProgram::bytes_before(int rows, int whole) const {
   const Box &part = bound_.boxes[static_cast<std::size_t>(rows)],
-            &whole = bound_.boxes[static_cast<std::size_t>(value(rows).view_of)];
+            &all = bound_.boxes[static_cast<std::size_t>(whole)];
   std::int64_t elements = 0, stride = 1;
   for (std::size_t d = part.size.size(); d-- > 0;) {
-    elements += (part.start[d] - whole.start[d]) * stride;
-    stride *= whole.size[d];
+    elements += (part.start[d] - all.start[d]) * stride;
+    stride *= all.size[d];
   }
   return elements * static_cast<std::int64_t>(size_of(value(rows).type.dtype));
 }
@@ -78,11 +78,14 @@ void* RankProgram::address(int id) const {
   int b = stored >= 0 ? stored : id;
   std::int64_t skipped = 0;  // bytes before the rank's own rows
   for (; value(b).view_of >= 0; b = value(b).view_of)
-    if (value(b).own_rows) skipped += bytes_before(b);
+    if (value(b).own_rows) skipped += bytes_before(b, value(b).view_of);
   if (value(b).kind == ProgramValue::Kind::Variable)
     return store_.get(value(b).variable).shard(rank_).data.data() + skipped;
   const std::int64_t offset = plan_.offset[static_cast<std::size_t>(id)];
-  return offset < 0 ? nullptr : arena_ + offset;
+  if (offset < 0) return nullptr;
+  for (int whole; (whole = plan_.gathered_in[static_cast<std::size_t>(b)]) >= 0; b = whole)
+    skipped += bytes_before(b, whole);
+  return arena_ + offset + skipped;
 }
 
 void RankProgram::set_arena(std::byte* arena) {

@@ -29,7 +29,7 @@ class RuleReader {
     Layout layout;
     for (skip(); at_ < text_.size(); skip()) {
       if (peek() == '*')
-        fail("'*' stands for the largest dimension of a stored tensor, after 'params.' or 'slots.' only");
+        fail("'*' stands for a dimension of every stored tensor, after 'params.' or 'slots.' only");
       std::string first = name("a dimension");
       std::vector<Rule>* rules = &layout.compute;
       if (peek() == '.') {

@@ -7,19 +7,20 @@
 // greedy best fit, largest buffers first.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
+#include <vector>
 
 #include "base/check.h"
+#include "spmd/in_place.h"
 #include "spmd/steps.h"
 #include "tessera/program.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;
-
 std::int64_t rounded(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
 struct Buffer {
@@ -35,6 +36,7 @@ class Planner {
   MemoryPlan run() {
     find_stored();
     find_lifetimes();
+    gathered_in_.assign(p_.values.size(), -1);
     reuse_in_place();
     add_workspaces();
     MemoryPlan plan;
@@ -42,6 +44,7 @@ class Planner {
     plan.arena_bytes = place();
     for (int b : buffer_of_) plan.offset.push_back(b < 0 ? -1 : offset_of(b));
     plan.stored_in = stored_in_;
+    plan.gathered_in = gathered_in_;
     for (int b : workspace_of_) plan.step_workspace_offset.push_back(b < 0 ? -1 : offset_of(b));
     return plan;
   }
@@ -169,7 +172,11 @@ class Planner {
   void reuse_in_place() {
     for (int s = 0; s < static_cast<int>(p_.steps.size()); ++s) {
       const Step& step = p_.steps[static_cast<std::size_t>(s)];
-      if (step.kind == Step::Kind::Wait) reduce_in_place(s);
+      if (step.kind == Step::Kind::Wait) {
+        if (step.collective.kind == CollectiveKind::AllReduce) reduce_in_place(s);
+        if (step.collective.kind == CollectiveKind::AllGather) gather_in_place(s);
+        if (step.collective.kind == CollectiveKind::AllToAll) swap_in_place(s);
+      }
       if (step.kind != Step::Kind::Run && step.kind != Step::Kind::Fused) continue;
       taken_.clear();
       for (int o = 0; o < static_cast<int>(step.out.size()); ++o) {
@@ -183,24 +190,56 @@ class Planner {
     }
   }
 
+  // Input i of a collective ends there, and nobody reads its bytes while they may be written over: another
+  // member may be at the Wait when this rank has come no further than the Start.
+  bool ends_there(int wait, std::size_t i) {
+    const Step& step = p_.steps[static_cast<std::size_t>(wait)];
+    const int from = buffer_of(step.in[i]), to = buffer_of(step.out[i]);
+    if (from < 0 || to < 0 || from == to || buffer(from).last != wait || buffer(to).first != step.start)
+      return false;
+    for (int s = step.start + 1; s < wait; ++s) {
+      const Step& between = p_.steps[static_cast<std::size_t>(s)];
+      if (std::any_of(between.in.begin(), between.in.end(), [&](int id) { return buffer_of(id) == from; }))
+        return false;
+    }
+    const auto o = static_cast<int>(i);
+    return std::count_if(step.in.begin(), step.in.end(), [&](int id) { return buffer_of(id) == from; }) ==
+               1 &&
+           value(step.in[i]).type == value(step.out[i]).type &&
+           target_.in_place(p_.steps[static_cast<std::size_t>(step.start)], o, o);
+  }
+
   // An all-reduce may put its result where its input was.
   void reduce_in_place(int wait) {
     const Step& step = p_.steps[static_cast<std::size_t>(wait)];
-    const Step& start = p_.steps[static_cast<std::size_t>(step.start)];
-    if (step.collective.kind != CollectiveKind::AllReduce) return;
     for (std::size_t i = 0; i < step.in.size(); ++i) {
-      const int in = step.in[i], out = step.out[i], from = buffer_of(in), to = buffer_of(out);
-      if (from < 0 || to < 0 || from == to || buffer(from).last != wait || buffer(to).first != step.start)
-        continue;
-      const bool alone = std::count_if(step.in.begin(), step.in.end(),
-                                       [&](int other) { return buffer_of(other) == from; }) == 1;
-      Placement summed = value(in).placement;
-      summed.pending = value(out).placement.pending;
-      if (alone && value(in).type == value(out).type &&
-          same_placement(p_.mesh, value(in).type.shape, summed, value(out).placement) &&
-          target_.in_place(start, static_cast<int>(i), static_cast<int>(i)))
-        merge(in, out);
+      if (ends_there(wait, i) && same_part(p_, step.in[i], step.out[i])) merge(step.in[i], step.out[i]);
     }
+  }
+
+  // Every rank makes its part of an all-gather where it goes, where the peak is no higher for it.
+  void gather_in_place(int wait) {
+    const Step& step = p_.steps[static_cast<std::size_t>(wait)];
+    const int in = step.in[0], out = step.out[0];
+    if (!ends_there(wait, 0) || !lies_in_gathered(p_, in, out)) return;
+    const Buffer &from = buffer(buffer_of(in)), &to = buffer(buffer_of(out));
+    const std::vector<std::int64_t> live = live_bytes();
+    const auto longest = std::max_element(live.begin() + from.first, live.begin() + step.start);
+    if (*longest + to.size - from.size > *std::max_element(live.begin(), live.end())) return;
+    std::vector<int> moved;  // what lies in the input's buffer by itself
+    for (int id = 0; id < static_cast<int>(p_.values.size()); ++id)
+      if (base(id) == id && buffer_of(id) == buffer_of(in) && gathered_in_[static_cast<std::size_t>(id)] < 0)
+        moved.push_back(id);
+    if (!std::all_of(moved.begin(), moved.end(), [&](int id) { return same_part(p_, id, in); })) return;
+    for (int id : moved) gathered_in_[static_cast<std::size_t>(id)] = out;
+    merge(out, in);
+  }
+
+  // Ranks swap parts of an all-to-all where each lies where the other's goes.
+  void swap_in_place(int wait) {
+    const Step& step = p_.steps[static_cast<std::size_t>(wait)];
+    if (ends_there(wait, 0) && parts_are_mirrored(p_, step.in[0], step.out[0]))
+      merge(step.in[0], step.out[0]);
   }
 
   bool may_reuse(const Step& step, int s, int i, int o) {
@@ -217,9 +256,11 @@ class Planner {
            target_.in_place(step, i, o);
   }
 
-  void merge(int in, int out) {
-    const int kept = buffer_of(in), gone = buffer_of(out);
+  // What lies in the buffer of `other` lies in that of `id` from now on.
+  void merge(int id, int other) {
+    const int kept = buffer_of(id), gone = buffer_of(other);
     taken_.insert(kept);
+    buffer(kept).first = std::min(buffer(kept).first, buffer(gone).first);
     buffer(kept).last = std::max(buffer(kept).last, buffer(gone).last);
     buffer(gone) = {0, 0, -1, 0};
     for (int& b : buffer_of_)
@@ -240,21 +281,24 @@ class Planner {
     }
   }
 
-  // The largest sum of live bytes, and who lives there.
-  void measure(MemoryPlan& plan) {
-    std::vector<std::int64_t> change(p_.steps.size() + 2, 0);
+  // Per step.
+  std::vector<std::int64_t> live_bytes() const {
+    std::vector<std::int64_t> live(p_.steps.size() + 2, 0);
     for (const Buffer& b : buffers_) {
       if (b.last < b.first) continue;
-      change[static_cast<std::size_t>(b.first)] += b.size;
-      change[static_cast<std::size_t>(b.last) + 1] -= b.size;
+      live[static_cast<std::size_t>(b.first)] += b.size;
+      live[static_cast<std::size_t>(b.last) + 1] -= b.size;
     }
-    std::int64_t live = 0;
-    for (std::size_t s = 0; s < change.size(); ++s) {
-      live += change[s];
-      if (live <= plan.liveness_bound) continue;
-      plan.liveness_bound = live;
-      plan.peak_step = static_cast<int>(s);
-    }
+    std::partial_sum(live.begin(), live.end(), live.begin());
+    return live;
+  }
+
+  // The largest sum of live bytes, and who lives there.
+  void measure(MemoryPlan& plan) {
+    const std::vector<std::int64_t> live = live_bytes();
+    const auto peak = std::max_element(live.begin(), live.end());
+    plan.liveness_bound = *peak;
+    plan.peak_step = static_cast<int>(peak - live.begin());
     find_owners(plan);
   }
 
@@ -330,6 +374,7 @@ class Planner {
   std::vector<Buffer> buffers_;
   std::vector<Uses> uses_;
   std::vector<int> stored_in_;
+  std::vector<int> gathered_in_;
   std::set<int> taken_;            // buffers that an output of the step at hand took over
   std::vector<int> buffer_of_;     // per value; -1: a variable's
   std::vector<int> workspace_of_;  // per step; -1: none

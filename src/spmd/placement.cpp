@@ -197,14 +197,19 @@ std::string dimension_on(const Shape& shape, const Placement& placement, int axi
   return shape[d].name;
 }
 
-// The dimension that a "*" rule takes: the largest that no compute rule splits (first on ties), or -1.
-int largest_unsplit(const Shape& shape, const Placement& placement) {
-  int best = -1;
+// The dimension that a "*" rule takes, of those that no compute rule splits: the first whose parts are equal
+// (parts of an outer dimension are contiguous: they are gathered and written in one piece, and may be rows of
+// a buffer that ranks share), else the largest (first on ties); -1 where all are split.
+int dimension_for_all(const Mesh& mesh, const Rule& rule, const Shape& shape, const Placement& placement) {
+  const std::int64_t parts = mesh.flat_size(cut_of_rule(mesh, rule).axes);
+  int largest = -1;
   for (std::size_t d = 0; d < shape.count(); ++d) {
     if (!placement.cuts[d].whole()) continue;
-    if (best < 0 || shape[d].size > shape[static_cast<std::size_t>(best)].size) best = static_cast<int>(d);
+    if (shape[d].size % (parts * rule.grain) == 0) return static_cast<int>(d);
+    if (largest < 0 || shape[d].size > shape[static_cast<std::size_t>(largest)].size)
+      largest = static_cast<int>(d);
   }
-  return best;
+  return largest;
 }
 
 void apply_storage_rule(const Mesh& mesh, const Rule& rule, const char* set, const Variable& variable,
@@ -214,7 +219,7 @@ void apply_storage_rule(const Mesh& mesh, const Rule& rule, const char* set, con
     if (remarks != nullptr)
       remarks->push_back(fmt::format("{}.{} does not split '{}': {}", set, rule.dim, variable.name, why));
   };
-  int d = rule.dim == "*" ? largest_unsplit(shape, home) : shape.find(rule.dim);
+  int d = rule.dim == "*" ? dimension_for_all(mesh, rule, shape, home) : shape.find(rule.dim);
   if (d < 0)
     return remark(rule.dim == "*" ? "all its dimensions are split already" : "it has no such dimension");
   Cut extra = cut_of_rule(mesh, rule);

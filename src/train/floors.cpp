@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "spmd/steps.h"
 #include "train/measured.h"
 
 namespace tessera {
@@ -27,6 +28,9 @@ double least_bytes(const Program& program, const MemoryPlan& plan, const Step& s
     default:
       break;
   }
+  if (step.kind == Step::Kind::Wait && step.collective.kind == CollectiveKind::AllGather &&
+      plan.gathered_in[static_cast<std::size_t>(base_of(program, step.in[0]))] == step.out[0])
+    return 2 * (bytes(step.out[0]) - bytes(step.in[0]));  // the rank's part is there already
   double written = 0, read = 0;
   for (const int id : step.out) written += bytes(id);
   if (step.contracts()) {

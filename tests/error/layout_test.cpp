@@ -132,7 +132,7 @@ TEST_F(Layouts, TextThatIsNoLayout) {
        "layout 'params.:rows', position 8: expected a dimension or '*'; rules look like "
        "batch:rows;vocab:rows+cols;params.*:rows"},
       {"rows:2", "*:rows",
-       "layout '*:rows', position 1: '*' stands for the largest dimension of a stored tensor, after "
+       "layout '*:rows', position 1: '*' stands for a dimension of every stored tensor, after "
        "'params.' or 'slots.' only; rules look like batch:rows;vocab:rows+cols;params.*:rows"},
       {"rows:2", "batch:2",
        "layout 'batch:2', position 7: expected an axis; rules look like "

@@ -112,6 +112,47 @@ TEST(Comm, AllGatherOfUnevenAndEmptyParts) {
   });
 }
 
+// Every rank's part lies where it goes already; what is between the parts of others is written by nobody
+// else.
+TEST(Comm, AllGatherAroundThePartThatIsThere) {
+  for_all_meshes([](Communicator& c, int rank, DType type, const std::vector<int>& group) {
+    const int n = static_cast<int>(group.size()), me = position_in(group, rank);
+    for (std::int64_t size : {0, 1, 2, 5, 64, 65, 1000}) {
+      auto plan = plan_of("all_gather", type, Combine::None, group, size);
+      for (int i = 0; i < n; ++i)
+        plan.pieces.push_back(
+            run_of({group[static_cast<std::size_t>(i)]}, 0, part(size, n, i).begin, part(size, n, i).size()));
+      const Range mine = part(size, n, me);
+      Buffer out = make(type, size);
+      for (std::int64_t i = mine.begin; i < mine.end; ++i) set(out, type, i, value(type, group[0], i));
+      auto prepared = c.prepare(std::move(plan));
+      c.wait(
+          c.start(*prepared, out.data() + static_cast<std::size_t>(mine.begin) * size_of(type), out.data()));
+      for (std::int64_t i = 0; i < size; ++i)
+        ASSERT_EQ(get(out, type, i), value(type, group[0], i)) << size << " " << i;
+    }
+  });
+}
+
+// Parts of sizes around those of the halves that two ranks swap and of the blocks in which they do.
+TEST(Comm, AllToAllInPlaceSwapsParts) {
+  for_all_meshes([](Communicator& c, int rank, DType type, const std::vector<int>& group) {
+    const int n = static_cast<int>(group.size()), me = position_in(group, rank);
+    const auto data = [&](int from, int to, std::int64_t i) { return value(type, 3 * from + to, i); };
+    for (std::int64_t part : {1, 3, 63, 64, 65, 129, 5000}) {
+      auto plan = plan_of("all_to_all", type, Combine::None, group, n * part);
+      for (int i = 0; i < n; ++i)
+        plan.pieces.push_back(run_of({group[static_cast<std::size_t>(i)]}, me * part, i * part, part));
+      Buffer buffer = make(type, n * part);
+      for (std::int64_t i = 0; i < n * part; ++i)
+        set(buffer, type, i, data(me, static_cast<int>(i / part), i % part));
+      complete(c, std::move(plan), buffer, buffer);
+      for (std::int64_t i = 0; i < n * part; ++i)
+        ASSERT_EQ(get(buffer, type, i), data(static_cast<int>(i / part), me, i % part)) << part << " " << i;
+    }
+  });
+}
+
 double combined(DType type, Combine combine, const std::vector<int>& group, std::int64_t i) {
   double result = value(type, group[0], i);
   for (std::size_t k = 1; k < group.size(); ++k) {

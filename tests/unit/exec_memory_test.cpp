@@ -146,6 +146,106 @@ TEST(MemoryPlan, AnAllReduceOverwritesItsInput) {
   EXPECT_EQ(results.scalar(1), total);
 }
 
+// A rank may still read what it gave to a reduction when another one is done with it and hands out results.
+TEST(MemoryPlan, WhatIsReadDuringItsReductionIsNotOverwritten) {
+  Graph graph;
+  const Tensor x = graph.input("x", {{"batch", 4}, {"n", 64}});
+  const Tensor y = exp(reduce_sum(x, {"batch"}));
+  LowerOptions options;
+  Program program = lower(graph, {y}, Mesh::parse("a:2"), Layout::parse("batch:a"), options);
+  const auto wait = std::find_if(program.steps.begin(), program.steps.end(),
+                                 [](const Step& step) { return step.kind == Step::Kind::Wait; });
+  const auto in = static_cast<std::size_t>(wait->in[0]), out = static_cast<std::size_t>(wait->out[0]);
+  const auto overwrites = [&] {
+    const MemoryPlan plan = plan_memory(program, CpuTarget(1, true));
+    return plan.offset[in] == plan.offset[out];
+  };
+  EXPECT_TRUE(overwrites());
+  Step reader = wait[1].kind == Step::Kind::Free ? wait[2] : wait[1];
+  reader.in = {wait->in[0]};
+  reader.out = {static_cast<int>(program.values.size())};
+  program.values.push_back(program.values[in]);
+  program.steps.insert(wait, reader);
+  EXPECT_FALSE(overwrites());
+}
+
+// Each rank's part of a gathered value is made where it goes.
+TEST(MemoryPlan, AnAllGatherIsMadeAroundItsInput) {
+  struct Case {
+    const char *shape, *mesh, *layout;
+    bool inside;
+  };
+  for (const Case& c : std::vector<Case>{{"r:6;k:32", "a:3", "r:a", true},
+                                         {"one:1;r:6;k:32", "a:3", "r:a", true},
+                                         {"r:12;k:32", "a:3;b:2", "r:a+b", true},
+                                         {"r:7;k:16", "a:3", "r:a", true},  // uneven parts
+                                         {"r:2;k:16", "a:3", "r:a", true},  // an empty one
+                                         {"r:8;k:32", "a:2;b:2", "r:a;k:b", true},
+                                         {"r:8;k:20", "a:2;b:2", "r:a;k:b", false},  // half of a cache line
+                                         {"r:7;k:15", "a:3", "r:a", false},          // not of whole lines
+                                         {"k:32;r:6", "a:3", "r:a", false}}) {       // not contiguous
+    SCOPED_TRACE(std::string(c.shape) + " on " + c.mesh);
+    Graph graph;
+    const Shape shape = parse_shape(c.shape);
+    const Tensor x = graph.input("x", shape);
+    const Tensor whole = rename(exp(x), {{"r", "whole"}});
+    const Tensor y = whole * whole;
+    Session session(graph, Mesh::parse(c.mesh), Layout::parse(c.layout));
+    const int id = session.compile({y});
+    const Program& program = session.program(id);
+    const MemoryPlan& plan = session.plan(id);
+    int gathers = 0, inside = 0;
+    for (const Step& step : program.steps) {
+      if (step.kind != Step::Kind::Wait || step.collective.kind != CollectiveKind::AllGather) continue;
+      ++gathers;
+      inside += plan.gathered_in[static_cast<std::size_t>(base(program, step.in[0]))] == step.out[0];
+    }
+    EXPECT_EQ(gathers, 1);
+    EXPECT_EQ(inside, c.inside);
+    Array feed(x.type());
+    for (std::int64_t i = 0; i < feed.elements(); ++i) feed.set(i, static_cast<double>(i % 11) / 8);
+    const Array squares = session.run(id, {{"x", feed}}).gather(0);
+    for (std::int64_t i = 0; i < feed.elements(); ++i)
+      ASSERT_NEAR(squares.get(i), std::exp(2 * feed.get(i)), 1e-4) << i;
+  }
+}
+
+// With an expert a rank both sides of the exchange are alike, and the ranks swap what each needs of the
+// other.
+TEST(MemoryPlan, AnAllToAllOfMirroredPartsSwapsThem) {
+  struct Case {
+    const char *shape, *mesh;
+    bool swaps;
+  };
+  for (const Case& c : std::vector<Case>{{"e:2;r:6;k:5", "a:2", true},
+                                         {"one:1;e:3;r:6;k:5", "a:3", true},
+                                         {"r:3;e:6;k:5", "a:3", true},
+                                         {"e:4;r:8;k:5", "a:2;b:2", false},  // two experts a rank
+                                         {"e:3;r:7;k:5", "a:3", false},      // uneven
+                                         {"k:2;e:3;r:6", "a:3", false}}) {
+    SCOPED_TRACE(std::string(c.shape) + " on " + c.mesh);
+    Graph graph;
+    const Tensor x = graph.input("x", parse_shape(c.shape));
+    const Tensor y = rename(exp(x), {{"r", "whole"}, {"e", "experts"}});
+    Session session(graph, Mesh::parse(c.mesh), Layout::parse("r:a;experts:a"));
+    const int id = session.compile({y * y});
+    int exchanges = 0, swaps = 0;
+    for (const Step& step : session.program(id).steps) {
+      if (step.kind != Step::Kind::Wait || step.collective.kind != CollectiveKind::AllToAll) continue;
+      ++exchanges;
+      swaps += session.plan(id).offset[static_cast<std::size_t>(step.in[0])] ==
+               session.plan(id).offset[static_cast<std::size_t>(step.out[0])];
+    }
+    EXPECT_EQ(exchanges, 1);
+    EXPECT_EQ(swaps, c.swaps);
+    Array feed(x.type());
+    for (std::int64_t i = 0; i < feed.elements(); ++i) feed.set(i, static_cast<double>(i % 11) / 8);
+    const Array squares = session.run(id, {{"x", feed}}).gather(0);
+    for (std::int64_t i = 0; i < feed.elements(); ++i)
+      ASSERT_NEAR(squares.get(i), std::exp(2 * feed.get(i)), 1e-4) << i;
+  }
+}
+
 TEST(MemoryPlan, VariablesAreOutsideAndThePeakIsListedLargestFirst) {
   Mlp model(512);
   const Program program = lowered(model, "", "");
