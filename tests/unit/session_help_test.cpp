@@ -65,8 +65,8 @@ TEST(SessionHelp, WhoWaitsDoesPartsOfOthersProducts) {
     const Products model(dtype);
     const Helped alone = run(model, "a:2", {"help"}), together = run(model, "a:2");
     EXPECT_EQ(alone.by_first + alone.by_last, 0u);
-    EXPECT_GT(together.by_first, 0u);
-    EXPECT_EQ(together.by_last, 0u);
+    EXPECT_GT(together.by_first + together.by_last,
+              0u);  // whose core is slow, and so who waits, is the machine's
     for (std::size_t v = 0; v < alone.values.size(); ++v)
       EXPECT_TRUE(same_bits(alone.values[v], together.values[v])) << v;
   }
