@@ -71,9 +71,7 @@ void check(const CollectivePlan& plan, int rank, int size) {
 constexpr std::int64_t kSmallBytes = 16 * 1024;
 
 bool is_whole(const Piece& piece, const std::vector<int>& group) {
-  const bool contiguous = piece.extent.empty() ||
-                          (piece.extent.size() == 1 && piece.from_stride[0] == 1 && piece.to_stride[0] == 1);
-  return piece.sources == group && piece.from == 0 && piece.to == 0 && contiguous;
+  return piece.sources == group && piece.from == 0 && piece.to == 0 && is_contiguous(piece);
 }
 
 // Of a bucket also what is small: its results may lie where its inputs are, without another meeting.

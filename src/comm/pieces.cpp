@@ -71,6 +71,10 @@ void simplify(Piece& piece) {
   piece.to_stride = std::move(to_stride);
 }
 
+bool is_contiguous(const Piece& piece) {
+  return piece.extent.size() <= 1 && inner_contiguous(piece);
+}
+
 bool is_empty(const Piece& piece) {
   return elements(piece) == 0;
 }
@@ -113,8 +117,7 @@ bool stays(const Piece& piece, const void* from, const void* to, std::size_t siz
 
 void swap_piece(const Piece& piece, void* from, void* to, std::size_t size, std::int64_t index,
                 std::int64_t parts) {
-  TESSERA_ASSERT(piece.extent.size() <= 1 && inner_contiguous(piece), "a swap of {} dimensions",
-                 piece.extent.size());
+  TESSERA_ASSERT(is_contiguous(piece), "a swap of {} dimensions", piece.extent.size());
   const std::int64_t count = elements(piece), bytes = static_cast<std::int64_t>(size);
   const std::int64_t begin = slice_begin(count, parts, index) * bytes,
                      end = slice_begin(count, parts, index + 1) * bytes;

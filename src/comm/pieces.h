@@ -14,6 +14,7 @@ namespace tessera {
 void simplify(Piece& piece);
 
 bool is_empty(const Piece& piece);
+bool is_contiguous(const Piece& piece);  // one run of elements on both sides; of a simplified piece
 std::int64_t elements(const Piece& piece);
 
 // to[piece.to + ...] = from[piece.from + ...]; `size` is the bytes of one element. The buffers do not

@@ -2,11 +2,12 @@
 // of two values of a program; any thread.
 #pragma once
 
+#include "base/aligned_buffer.h"
 #include "tessera/program.h"
 
 namespace tessera {
 
-constexpr std::int64_t kArenaAlignment = 64;  // bytes: a cache line
+constexpr std::int64_t kArenaAlignment = AlignedBuffer::kAlignment;  // bytes: a cache line
 
 // Every rank holds the same elements of both, be they pending or under other names.
 bool same_part(const Program& program, int a, int b);

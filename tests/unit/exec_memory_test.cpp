@@ -169,6 +169,15 @@ TEST(MemoryPlan, WhatIsReadDuringItsReductionIsNotOverwritten) {
   EXPECT_FALSE(overwrites());
 }
 
+// The program's first result is exp(x) squared.
+void expect_squared_exponentials(Session& session, int id, const Tensor& x) {
+  Array feed(x.type());
+  for (std::int64_t i = 0; i < feed.elements(); ++i) feed.set(i, static_cast<double>(i % 11) / 8);
+  const Array squares = session.run(id, {{"x", feed}}).gather(0);
+  for (std::int64_t i = 0; i < feed.elements(); ++i)
+    ASSERT_NEAR(squares.get(i), std::exp(2 * feed.get(i)), 1e-4) << i;
+}
+
 // Each rank's part of a gathered value is made where it goes.
 TEST(MemoryPlan, AnAllGatherIsMadeAroundItsInput) {
   struct Case {
@@ -202,11 +211,7 @@ TEST(MemoryPlan, AnAllGatherIsMadeAroundItsInput) {
     }
     EXPECT_EQ(gathers, 1);
     EXPECT_EQ(inside, c.inside);
-    Array feed(x.type());
-    for (std::int64_t i = 0; i < feed.elements(); ++i) feed.set(i, static_cast<double>(i % 11) / 8);
-    const Array squares = session.run(id, {{"x", feed}}).gather(0);
-    for (std::int64_t i = 0; i < feed.elements(); ++i)
-      ASSERT_NEAR(squares.get(i), std::exp(2 * feed.get(i)), 1e-4) << i;
+    expect_squared_exponentials(session, id, x);
   }
 }
 
@@ -238,11 +243,7 @@ TEST(MemoryPlan, AnAllToAllOfMirroredPartsSwapsThem) {
     }
     EXPECT_EQ(exchanges, 1);
     EXPECT_EQ(swaps, c.swaps);
-    Array feed(x.type());
-    for (std::int64_t i = 0; i < feed.elements(); ++i) feed.set(i, static_cast<double>(i % 11) / 8);
-    const Array squares = session.run(id, {{"x", feed}}).gather(0);
-    for (std::int64_t i = 0; i < feed.elements(); ++i)
-      ASSERT_NEAR(squares.get(i), std::exp(2 * feed.get(i)), 1e-4) << i;
+    expect_squared_exponentials(session, id, x);
   }
 }
 
